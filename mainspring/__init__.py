@@ -1,0 +1,1 @@
+"""Mainspring: cron at scale on Postgres, etcd and Kafka."""

@@ -1,0 +1,1 @@
+"""The command line: one module per command, loaded only when that command is called."""

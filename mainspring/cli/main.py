@@ -1,0 +1,54 @@
+"""`mainspring`: finds a command's module when it is called, so that `mainspring next` loads no database driver.
+
+Exit codes: 0 done, 1 it failed, 2 the request was wrong. Data goes to stdout, talk to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+from mainspring.schema.errors import InvalidInput, MainspringError
+
+# Name on the command line → the module in this package that holds a click command called `command`.
+COMMANDS = {
+    "local": "local",
+    "migrate": "migrate",
+    "next": "next_times",
+    "up": "up",
+}
+
+
+class LazyCommands(click.Group):
+    """A group that imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"mainspring.cli.{COMMANDS[cmd_name]}").command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("mainspring"), prog_name="mainspring")
+def cli() -> None:
+    """Cron at scale: schedules in Postgres, leaders in etcd, each second's work onto Kafka."""
+
+
+def main() -> None:
+    """Run the command line; an expected error is one line on stderr, never a traceback."""
+    try:
+        cli(prog_name="mainspring")
+    except InvalidInput as error:
+        click.echo(f"mainspring: {error}", err=True)
+        sys.exit(2)
+    except MainspringError as error:
+        click.echo(f"mainspring: {error}", err=True)
+        sys.exit(1)
