@@ -1,4 +1,4 @@
-"""`mainspring`: finds a command's module when it is called, so that `mainspring next` loads no database driver.
+"""`mainspring`: imports a command when it is called, so that `mainspring next` loads no database driver.
 
 Exit codes: 0 done, 1 it failed, 2 the request was wrong. Data goes to stdout, talk to stderr.
 """
