@@ -6,6 +6,7 @@
     ├── UnreadableMessage       bytes from Kafka that this version cannot decode: .reason
     ├── MigrationRefused        the schema cannot be brought forward safely: .reason
     ├── ShardCountMismatch      the cluster was made with another number of shards
+    ├── PartitionBusy           a day's table cannot be made or removed now: .table, .reason
     ├── DatabaseUnavailable     Postgres cannot be reached or refused the login
     └── LocalStackError         an embedded server cannot be had: .problem, .remedy
 
@@ -56,6 +57,15 @@ class ShardCountMismatch(MainspringError):
         super().__init__(f"this process expects {expected} shards, but the cluster was created with {actual}")
         self.expected = expected
         self.actual = actual
+
+
+class PartitionBusy(MainspringError):
+    """A day's table is in use; nothing waits behind the attempt, and a later one may succeed."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(f"{table} cannot be made or removed now: {reason}")
+        self.table = table
+        self.reason = reason
 
 
 class DatabaseUnavailable(MainspringError):

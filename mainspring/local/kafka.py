@@ -1,0 +1,182 @@
+"""The embedded Kafka: one node or three, each both broker and controller (KRaft).
+
+The quorum's voters are written in every node's configuration rather than in its metadata log, so that a node
+whose port was taken since the last start simply gets another one.
+"""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mainspring.local.failures import ended, file_errors
+from mainspring.local.jars import LIST, JarStore, read_list
+from mainspring.local.java import find_java
+from mainspring.local.member import Member
+from mainspring.local.ports import HOST
+from mainspring.local.probes import brokers_seen
+from mainspring.local.process import Command, Spawner, run, server_environment
+
+JAVA_OPTIONS_SETTING = "MAINSPRING_LOCAL_KAFKA_JAVA_OPTIONS"
+# The first compiler stage alone starts fastest and costs throughput: a benchmark gives its own options.
+JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+_LOGGING = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1} %m%n
+logger.configuration.name = org.apache.kafka.common.config
+logger.configuration.level = WARN
+"""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What runs a broker: a Java, its options, Kafka's jars."""
+
+    java: Path
+    options: list[str]
+    jars: list[Path]
+
+    def command(self, main_class: str, *arguments: str, directory: Path, heap: bool) -> Command:
+        logging = f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}"
+        options = self.options if heap else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        classpath = ":".join(map(str, self.jars))
+        return Command(
+            argv=[str(self.java), *options, logging, "-cp", classpath, main_class, *arguments],
+            directory=directory,
+            environment=server_environment(),
+        )
+
+
+def find_runtime(
+    variables: Mapping[str, str], options: str | None, progress: Callable[[str], None]
+) -> Runtime:
+    """Find Java, then the jars, which are downloaded the first time. Blocks."""
+    java = find_java(variables)
+    chosen = options or variables.get(JAVA_OPTIONS_SETTING) or JAVA_OPTIONS
+    jars = JarStore(variables, progress).classpath(read_list(LIST.read_text(encoding="ascii")))
+    return Runtime(java, shlex.split(chosen), jars)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's number and its two ports."""
+
+    number: int
+    client_port: int
+    controller_port: int
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.client_port}"
+
+
+def configuration(node: Node, nodes: list[Node], data: Path) -> str:
+    """server.properties of one node. Three nodes keep three copies of everything and need two to write."""
+    copies = min(3, len(nodes))
+    in_sync = 2 if copies == 3 else 1
+    voters = ",".join(f"{other.number}@{HOST}:{other.controller_port}" for other in nodes)
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": node.number,
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CLIENTS://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"CLIENTS://{node.address}",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENTS",
+        "log.dirs": data,
+        # A misspelt topic is an error, not a new topic with the wrong number of partitions.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": 8,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": 8,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": 8,
+        # The first consumer of a group need not wait for others: they are on this machine.
+        "group.initial.rebalance.delay.ms": 0,
+        # 128 MB of the heap by default, for compacting topics that a local stack hardly has.
+        "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def new_cluster_id() -> str:
+    """A random id in the form Kafka uses: 16 bytes in URL-safe base64, no padding."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+class Broker(Member):
+    """One Kafka node. `directory` holds its configuration and `data/`."""
+
+    part = "kafka"
+
+    def __init__(
+        self,
+        directory: Path,
+        node: Node,
+        nodes: list[Node],
+        spawner: Spawner,
+        *,
+        cluster_id: str,
+        runtime: Callable[[], Runtime],
+        progress: Callable[[str], None],
+    ) -> None:
+        super().__init__(f"kafka-{node.number}", node.address, directory, spawner)
+        self._node = node
+        self._nodes = nodes
+        self._cluster_id = cluster_id
+        self._runtime = runtime
+        self._progress = progress
+
+    @property
+    def _properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    async def prepare(self) -> None:
+        with file_errors(self.directory):
+            (self.directory / "data").mkdir(mode=0o700, parents=True, exist_ok=True)
+            text = configuration(self._node, self._nodes, self.directory / "data")
+            self._properties.write_text(text, encoding="utf-8")
+            (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._progress(f"{self.name}: formatting its storage")
+            await self._format()
+
+    async def _format(self) -> None:
+        start = self.log.stat().st_size if self.log.exists() else 0
+        command = self._runtime().command(
+            "kafka.tools.StorageTool",
+            *("format", "--ignore-formatted", "-t", self._cluster_id, "-c", str(self._properties)),
+            directory=self.directory,
+            heap=False,
+        )
+        code = await run(self._spawner, command, self.log)
+        if code != 0:
+            raise ended(f"{self.name}'s storage format", self.log, exit_code=code, start=start)
+
+    def command(self) -> Command:
+        return self._runtime().command(
+            "kafka.Kafka", str(self._properties), directory=self.directory, heap=True
+        )
+
+    async def answers(self) -> bool:
+        """Whether it answers a metadata request and counts itself among the brokers."""
+        return self.address in await brokers_seen(self.address)
+
+    async def sees(self, addresses: set[str]) -> bool:
+        """Whether it knows all of these brokers."""
+        return addresses <= await brokers_seen(self.address)

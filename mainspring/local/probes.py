@@ -1,0 +1,89 @@
+"""Real requests: a server is ready when it has answered one, not when its port is open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import asyncpg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from mainspring.local.process import in_thread
+
+_TIMEOUT_SECONDS = 2.0
+# A linearizable read of a key that nobody writes: answered only with a quorum behind the member.
+_ETCD_RANGE = json.dumps({"key": "bWFpbnNwcmluZw=="}).encode()
+
+
+async def postgres_answers(dsn: str) -> bool:
+    """Whether Postgres executes `SELECT 1`."""
+    try:
+        connection = await asyncpg.connect(dsn, timeout=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return False
+    try:
+        return bool(await connection.fetchval("SELECT 1") == 1)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return False
+    finally:
+        connection.terminate()
+
+
+async def brokers_seen(address: str) -> set[str]:
+    """The brokers, as host:port, that the broker at `address` knows of; empty when it does not answer."""
+    if not await _listens(address):
+        return set()  # asking librdkafka would take its whole timeout
+    return await in_thread(lambda: _brokers_seen(address))
+
+
+def _brokers_seen(address: str) -> set[str]:
+    client = AdminClient(
+        {
+            "bootstrap.servers": address,
+            "log_level": 0,
+            "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000),
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 100,
+        }
+    )
+    try:
+        metadata = client.list_topics(timeout=_TIMEOUT_SECONDS)
+    except KafkaException:
+        return set()
+    return {f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
+
+
+async def etcd_answers(address: str) -> bool:
+    """Whether an etcd member answers a linearizable range."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            return b" 200 " in await _post(address, "/v3/kv/range", _ETCD_RANGE)
+    except (OSError, TimeoutError):
+        return False
+
+
+async def _post(address: str, path: str, body: bytes) -> bytes:
+    """The status line of the answer. HTTP/1.0: one request, one answer, closed."""
+    host, port = address.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        head = (
+            f"POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        await writer.drain()
+        return await reader.readline()
+    finally:
+        writer.transport.abort()
+
+
+async def _listens(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    try:
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return True

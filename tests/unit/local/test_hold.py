@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mainspring.local import procfs
+from mainspring.local.hold import Hold, holder_of
+from mainspring.schema.errors import LocalStackError
+
+
+def test_a_second_taker_is_told_who_holds_the_directory_and_since_when(tmp_path: Path) -> None:
+    hold = Hold.take(tmp_path)
+    holder = holder_of(tmp_path)
+    assert holder is not None
+    with pytest.raises(LocalStackError) as refused:
+        Hold.take(tmp_path)
+    assert f"held by process {os.getpid()}" in refused.value.problem
+    assert holder.since in refused.value.problem
+    hold.release()
+
+
+def test_a_released_directory_is_free(tmp_path: Path) -> None:
+    Hold.take(tmp_path).release()
+    assert holder_of(tmp_path) is None
+    Hold.take(tmp_path).release()
+
+
+def test_the_refused_taker_does_not_wipe_the_holders_name(tmp_path: Path) -> None:
+    hold = Hold.take(tmp_path)
+    before = holder_of(tmp_path)
+    with pytest.raises(LocalStackError):
+        Hold.take(tmp_path)
+    assert holder_of(tmp_path) == before
+    hold.release()
+
+
+def test_nobody_holds_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    assert holder_of(tmp_path / "missing") is None
+
+
+def test_a_file_in_the_place_of_the_directory_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LocalStackError, match="is not a directory"):
+        Hold.take(tmp_path / "file")
+    with pytest.raises(LocalStackError, match="is not a directory"):
+        Hold.take(tmp_path / "file" / "below")
+
+
+def test_a_signal_never_reaches_a_process_that_reuses_the_pid() -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        start = procfs.started(sleeper.pid)
+        assert start is not None
+        assert not procfs.send_exactly(sleeper.pid, start - 1, signal.SIGKILL)
+        assert procfs.is_alive(sleeper.pid, start)
+        assert procfs.send_exactly(sleeper.pid, start, signal.SIGKILL)
+        assert sleeper.wait() == -signal.SIGKILL
+        assert not procfs.send_exactly(sleeper.pid, start, signal.SIGKILL)
