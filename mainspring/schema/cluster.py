@@ -1,7 +1,7 @@
 """The number of shards: written once, when the cluster is created, and checked by every process at its start.
 
-A job's shard is a hash modulo this number and stands in every row, so changing it would mean rewriting them all
-while nobody fires. Hence a default of many small shards over few processes.
+A job's shard is a hash modulo this number and stands in every row, so changing it would mean rewriting them
+all while nobody fires. Hence a default of many small shards over few processes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,20 @@ async def create_cluster(
 
 async def verify_shards(connection: asyncpg.Connection[asyncpg.Record], expected: int | None) -> int:
     """The cluster's number of shards, for a process to start with; refused if it has another idea."""
-    exists = await connection.fetchval(query("cluster_exists"))
-    actual = await connection.fetchval(query("cluster_shards")) if exists else None
+    actual = await existing_shards(connection)
     if actual is None:
         raise MigrationRefused("this database holds no cluster yet; run `mainspring migrate`")
     if expected is not None and expected != actual:
         raise ShardCountMismatch(expected=expected, actual=actual)
-    return int(actual)
+    return actual
+
+
+async def existing_shards(connection: asyncpg.Connection[asyncpg.Record]) -> int | None:
+    """The cluster's number of shards; None before it has been created."""
+    if not await connection.fetchval(query("cluster_exists")):
+        return None
+    shards: int | None = await connection.fetchval(query("cluster_shards"))
+    return shards
 
 
 async def _check_shards_in_tables(connection: asyncpg.Connection[asyncpg.Record], shards: int) -> None:
@@ -48,5 +55,6 @@ async def _check_shards_in_tables(connection: asyncpg.Connection[asyncpg.Record]
     # every job written, and those rows change each second.
     for table in _SHARDED:
         await connection.execute(
-            f"ALTER TABLE {table} ADD CONSTRAINT {table}_shard_exists CHECK (shard BETWEEN 0 AND {shards - 1})"
+            f"ALTER TABLE {table} ADD CONSTRAINT {table}_shard_exists "
+            f"CHECK (shard BETWEEN 0 AND {shards - 1})"
         )

@@ -1,25 +1,25 @@
 """Identifiers: integers inside, text outside.
 
-Job ids are positive 63-bit integers, because COPY of bigint keys is 40 % faster than of uuid keys. Outside they
-are `j_` and 13 characters of Crockford's base32 in lower case (digits and letters without i, l, o, u). A run's id
-is `r_` and its three key parts in the same alphabet, so that it needs no column and no look-up:
+Job ids are positive 63-bit integers, because COPY of bigint keys is 40 % faster than of uuid keys. Outside
+they are `j_` and 13 characters of Crockford's base32 in lower case (digits and letters without i, l, o, u).
+A run's id is `r_` and its three key parts in the same alphabet, so that it needs no column and no look-up:
 
     r_ 06jtwf0vcp0x3 00e1kvt5w800 001
        job_id (13)   scheduled_at attempt (3)
                      µs UTC (12)
 
 Both have a fixed width, so text sorts as the numbers do. One value has one spelling: capitals, Crockford's
-look-alikes and values out of range are refused, because an id that can be written in two ways ends up in two rows
-of somebody's table.
+look-alikes and values out of range are refused, because an id that can be written in two ways ends up in
+two rows of somebody's table.
 
-New job ids are drawn as *ranges*: a random 63-bit start, then consecutive. Wholly random ids would dirty one index
-page per row of a bulk COPY; a clock in the id would need bits that collisions then lack; a sequence costs a round
-trip and is known only after the insert, when the shard has long been computed. Ten million jobs in ranges of
-65,536 collide with probability 2e-10, and the primary key refuses the one that does. Ids are not secrets:
-access is decided by tenant.
+New job ids are drawn as *ranges*: a random 63-bit start, then consecutive. Wholly random ids would dirty
+one index page per row of a bulk COPY; a clock in the id would need bits that collisions then lack; a
+sequence costs a round trip and is known only after the insert, when the shard has long been computed. Ten
+million jobs in ranges of 65,536 collide with probability 2e-10, and the primary key refuses the one that
+does. Ids are not secrets: access is decided by tenant.
 
-Claim ids, in contrast, start with the millisecond: the BRIN index of `runs(claim_id)` only helps when neighbours
-in the heap have neighbouring claims.
+Claim ids, in contrast, start with the millisecond: the BRIN index of `runs(claim_id)` only helps when
+neighbours in the heap have neighbouring claims.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Migrations: numbered `.sql` files, applied once each and in order, remembered with their hash.
 
-`schema_migrations` is the authority on what a database has had; the files of this distribution are the authority on
-what it should have. They must agree on everything the database has had, or nothing is done: a file edited after
-it was applied, a number missing in between and a database newer than the code are refused with the reason.
+`schema_migrations` is the authority on what a database has had; the files of this distribution are the
+authority on what it should have. They must agree on everything the database has had, or nothing is done: a
+file edited after it was applied, a number missing in between and a database newer than the code are refused
+with the reason.
 
-Each file runs in one transaction together with its row in the ledger, so a failure or a crash leaves it either
-done or not begun. Any number of runners may start at once: an advisory lock lets one through, the others poll for
-it and then find nothing to do. They poll because a session that blocks in `pg_advisory_lock` holds a snapshot, and a
-CREATE INDEX CONCURRENTLY of the one inside waits for every snapshot: a deadlock. The lock belongs to the session, so
-connect directly or through a pooler in session mode.
+Each file runs in one transaction together with its row in the ledger, so a failure or a crash leaves it
+either done or not begun. Any number of runners may start at once: an advisory lock lets one through, the
+others poll for it and then find nothing to do. They poll because a session that blocks in
+`pg_advisory_lock` holds a snapshot, and a CREATE INDEX CONCURRENTLY of the one inside waits for every
+snapshot: a deadlock. The lock belongs to the session, so connect directly or through a pooler in session
+mode.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from hashlib import sha256
@@ -25,8 +27,8 @@ from pathlib import Path
 
 import asyncpg
 
-from mainspring.schema.cluster import create_cluster, verify_shards
-from mainspring.schema.errors import MigrationRefused
+from mainspring.schema.cluster import create_cluster, existing_shards, verify_shards
+from mainspring.schema.errors import DatabaseUnavailable, MigrationRefused
 from mainspring.schema.partitions import days_ahead, ensure_days
 from mainspring.schema.queries import query
 from mainspring.schema.sharding import check_shards
@@ -80,14 +82,20 @@ def load_migrations(directory: Path = _DIRECTORY) -> list[Migration]:
 
 
 async def plan(
-    connection: asyncpg.Connection[asyncpg.Record], migrations: Sequence[Migration] | None = None
+    connection: asyncpg.Connection[asyncpg.Record],
+    *,
+    shards: int | None = None,
+    migrations: Sequence[Migration] | None = None,
 ) -> list[Migration]:
     """What `migrate` would apply, or the reason it would refuse; changes nothing."""
-    await _check_server(connection)
     known = load_migrations() if migrations is None else migrations
-    exists = await connection.fetchval(query("migration_ledger_exists"))
-    applied = await connection.fetch(query("applied_migrations")) if exists else []
-    _check_history(known, applied)
+    with _translated():
+        await _check_server(connection)
+        exists = await connection.fetchval(query("migration_ledger_exists"))
+        applied = await connection.fetch(query("applied_migrations")) if exists else []
+        _check_history(known, applied)
+        if await existing_shards(connection) is not None:
+            await verify_shards(connection, shards)
     return list(known[len(applied) :])
 
 
@@ -97,23 +105,21 @@ async def migrate(
     shards: int | None = None,
     migrations: Sequence[Migration] | None = None,
 ) -> MigrationResult:
-    """Bring the database forward: the schema, the cluster's shards, the days ahead. Doing it again does nothing.
+    """Bring the database forward: schema, shards, the days ahead. A second time does nothing.
 
     `shards` counts when the cluster is created; later it must be the same number, or None.
     """
     if shards is not None:
         check_shards(shards)
     known = load_migrations() if migrations is None else migrations
-    async with _alone(connection):
-        pending = await plan(connection, known)
-        if len(pending) < len(known) and await connection.fetchval(query("cluster_exists")):
-            # Before anything is applied: a refused request changes nothing.
-            await verify_shards(connection, shards)
-        await connection.execute(query("create_migration_ledger"))
-        for migration in pending:
-            await _apply(connection, migration)
-        actual, created = await create_cluster(connection, shards)
-        days = await ensure_days(connection, await days_ahead(connection))
+    with _translated():
+        async with _alone(connection):
+            pending = await plan(connection, shards=shards, migrations=known)
+            await connection.execute(query("create_migration_ledger"))
+            for migration in pending:
+                await _apply(connection, migration)
+            actual, created = await create_cluster(connection, shards)
+            days = await ensure_days(connection, await days_ahead(connection))
     return MigrationResult(
         applied=tuple(migration.name for migration in pending),
         version=len(known),
@@ -121,6 +127,16 @@ async def migrate(
         created_cluster=created,
         created_days=tuple(days),
     )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
+        raise DatabaseUnavailable(f"the connection to Postgres broke: {error}") from error
+    except asyncpg.PostgresError as error:
+        raise MigrationRefused(f"Postgres answered: {error}") from error
 
 
 @asynccontextmanager
@@ -149,7 +165,9 @@ async def _check_server(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 def _check_history(known: Sequence[Migration], applied: Sequence[asyncpg.Record]) -> None:
     if applied and applied[-1]["version"] > len(known):
         newest = applied[-1]["name"]
-        raise MigrationRefused(f"the database is newer than this code: it has had {newest}; upgrade Mainspring")
+        raise MigrationRefused(
+            f"the database is newer than this code: it has had {newest}; upgrade Mainspring"
+        )
     for expected, row in enumerate(applied, start=1):
         migration = known[expected - 1]
         if row["version"] != expected:

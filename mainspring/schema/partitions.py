@@ -1,19 +1,21 @@
 """Days: the tables that grow with every run are cut by UTC day, made ahead of time and removed whole.
 
-Claims write to these tables all the time, and a claim must never wait for housekeeping. `CREATE TABLE … PARTITION
-OF` and plain `DETACH` or `DROP` want ACCESS EXCLUSIVE on the parent: they queue behind one open reader (a backup
-reads for hours), and every claim queues behind them. So
+Claims write to these tables all the time, and a claim must never wait for housekeeping. `CREATE TABLE …
+PARTITION OF` and plain `DETACH` or `DROP` want ACCESS EXCLUSIVE on the parent: they queue behind one open
+reader (a backup reads for hours), and every claim queues behind them. So
 
-  made      as a table of its own, then ATTACHed, in one transaction: SHARE UPDATE EXCLUSIVE on the parent, which
-            neither readers nor writers notice. The table is empty, so ATTACH has nothing to scan and needs no CHECK
-            of the bounds; one would stay behind and be evaluated for every run.
-  removed   by DETACH … CONCURRENTLY, then DROP of what is then nobody's table. Detaching waits for readers without
-            anybody waiting behind it. It cannot be in a transaction, so it can be interrupted at two places: while
-            detaching (FINALIZE ends it) and before the DROP. `drop_day` called again goes on from either.
+  made      as a table of its own, then ATTACHed, in one transaction: SHARE UPDATE EXCLUSIVE on the parent,
+            which neither readers nor writers notice. The table is empty, so ATTACH has nothing to scan and
+            needs no CHECK of the bounds; one would stay behind and be evaluated for every run.
+  removed   by DETACH … CONCURRENTLY, then DROP of what is then nobody's table. Detaching waits for readers
+            without anybody waiting behind it. It cannot be in a transaction, so it can be interrupted at
+            two places: while detaching (FINALIZE ends it) and before the DROP. `drop_day` called again goes
+            on from either.
 
-Every statement has a lock_timeout; one that could not get its lock says so with PartitionBusy, and the caller tries
-again later. There is no DEFAULT partition: it would forbid DETACH CONCURRENTLY and turn every ATTACH into a scan of
-it. A row whose day is missing is refused by Postgres (23514); who writes it makes the day first.
+Every statement has a lock_timeout; one that could not get its lock says so with PartitionBusy, and the
+caller tries again later. There is no DEFAULT partition: it would forbid DETACH CONCURRENTLY and turn every
+ATTACH into a scan of it. A row whose day is missing is refused by Postgres (23514); who writes it makes the
+day first.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from mainspring.schema.queries import query
 
 DAYS_AHEAD = 7
 
-# All are cut by the day of `scheduled_at`, the ledger by that of `second`. Made in this order and removed in the
-# reverse: where a day of `runs` exists, everything a run needs exists.
+# All are cut by the day of `scheduled_at`, the ledger by that of `second`. Made in this order and removed
+# in the reverse: where a day of `runs` exists, everything a run needs exists.
 PARENTS = ("ledger", "arrivals", "effects", "failures", "results", "run_logs", "runs")
 
 _LOCK_TIMEOUT = timedelta(seconds=2)
@@ -104,8 +106,8 @@ async def _make(connection: asyncpg.Connection[asyncpg.Record], parent: str, day
     try:
         async with connection.transaction():
             await _limit_lock_waits(connection, local=True)
-            # Two makers of one table would otherwise meet in the catalog's unique indexes. Whoever removes a day
-            # does not take this lock: it may wait for a reader for hours.
+            # Two makers of one table would otherwise meet in the catalog's unique indexes. Whoever removes
+            # a day does not take this lock: it may wait for a reader for hours.
             await connection.execute(query("lock_partition_maker"), _MAKER_LOCK)
             state = await _state(connection, parent, day)
             if state == "attached":

@@ -3,10 +3,10 @@
     -- name: cluster_shards
     SELECT shards FROM cluster;
 
-`query("cluster_shards")` gives its text. Comments between two statements belong to the one below and stay in the
-file. A name must be a literal where it is used, so that `python -m mainspring.schema.queries check` (part of
-`make lint`) can compare names with uses without running anything: it fails on a query nobody uses, on a use of
-one that does not exist, and on a name that stands twice.
+`query("cluster_shards")` gives its text. Comments between two statements belong to the one below and stay
+in the file. A name must be a literal where it is used, so that `python -m mainspring.schema.queries check`
+(part of `make lint`) can compare names with uses without running anything: it fails on a query nobody uses,
+on a use of one that does not exist, and on a name that stands twice.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _literal(call: ast.Call) -> str | None:
 
 
 def check(directory: Path, package: Path) -> list[str]:
-    """What is wrong between the queries of a directory and the Python of a package; nothing when all is well."""
+    """What is wrong between the queries of a directory and a package's Python; empty when all is well."""
     try:
         names = load(directory).keys()
     except BrokenQueryFile as error:
@@ -112,7 +112,11 @@ def check(directory: Path, package: Path) -> list[str]:
     used = {use.name for use in found}
     return [
         *(f"{use.place}: the name of a query must be a literal" for use in found if use.name is None),
-        *(f"{use.place}: there is no query {use.name}" for use in found if use.name and use.name not in names),
+        *(
+            f"{use.place}: there is no query {use.name}"
+            for use in found
+            if use.name and use.name not in names
+        ),
         *(f"the query {name} is never used" for name in names if name not in used),
     ]
 

@@ -4,9 +4,9 @@
 
 `splitmix64` is the output function of the generator of that name (Steele, Lea, Flood 2014) for the seed
 `job_id`. It is a bijection of 64-bit integers that changes about half of the output's bits for each bit of
-input, so consecutive ids, which bulk registration produces, land evenly. Python's own `hash()` of an integer is
-the integer, and that of a string differs from process to process: neither would do. docs/schema.md has test
-vectors for other implementations.
+input, so consecutive ids, which bulk registration produces, land evenly. Python's own `hash()` of an
+integer is the integer, and that of a string differs from process to process: neither would do.
+docs/schema.md has test vectors for other implementations.
 
 Whoever needs another number drawn from the job's id (a jitter, say) must not take `splitmix64(job_id) mod M`:
 jobs of one shard share that value's remainder modulo N, so their jitters would share theirs modulo gcd(M, N).
