@@ -34,10 +34,10 @@ from typing import Any, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from mainspring.schema.errors import InvalidSetting
+from mainspring.schema.sharding import MAXIMUM_SHARDS
 
 PREFIX = "MAINSPRING_"
 MASK = "***"
-MAXIMUM_SHARDS = 4096
 
 POSTGRES_TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -22,10 +22,11 @@ from mainspring.schedule.cadence import Cadence, Kind
 from mainspring.schedule.dst import DstPolicy, Gap, Repeat
 from mainspring.schedule.instants import format_instant, parse_instant
 from mainspring.schedule.jitter import jitter_hash, jitter_offset
-from mainspring.schedule.lateness import DEFAULT_GRACE, MissedPolicy, Verdict, decide, is_late
+from mainspring.schedule.lateness import DEFAULT_GRACE, Verdict, decide, is_late
 from mainspring.schedule.schedule import DEFAULT_MAX_MISSED, Backlog, Schedule
 from mainspring.schedule.words import describe
 from mainspring.schedule.zones import load_zone, tzdata_version
+from mainspring.schema.states import MissedPolicy
 
 __all__ = [
     "DEFAULT_GRACE",

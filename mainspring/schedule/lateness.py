@@ -26,15 +26,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from mainspring.schema.states import MissedPolicy
+
 DEFAULT_GRACE = timedelta(seconds=60)
-
-
-class MissedPolicy(StrEnum):
-    """What a job wants of occurrences that could not start in time."""
-
-    SKIP = "SKIP"
-    RUN_ONCE = "RUN_ONCE"
-    RUN_ALL = "RUN_ALL"
 
 
 class Verdict(StrEnum):

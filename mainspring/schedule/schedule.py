@@ -25,8 +25,9 @@ from datetime import datetime, timedelta
 
 from mainspring.schedule.cadence import Cadence, Kind
 from mainspring.schedule.jitter import check_jitter, jitter_offset
-from mainspring.schedule.lateness import DEFAULT_GRACE, MissedPolicy, Verdict, decide, is_late
+from mainspring.schedule.lateness import DEFAULT_GRACE, Verdict, decide, is_late
 from mainspring.schema.errors import InvalidInput
+from mainspring.schema.states import MissedPolicy
 
 DEFAULT_MAX_MISSED = 100
 LARGEST_MAX_MISSED = 10_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -74,7 +75,7 @@ def test_an_exception_is_data_in_json() -> None:
     stream = io.StringIO()
     logs.configure(LogSettings(), stream)
     try:
-        {}["gone"]
+        os.environ["MAINSPRING_NO_SUCH_VARIABLE"]
     except KeyError:
         structlog.get_logger().exception("feed_failed")
     (line,) = stream.getvalue().splitlines()
