@@ -15,6 +15,9 @@ from structlog.typing import Processor
 
 from mainspring.settings import LogSettings
 
+# At `debug` these say several lines a second, none of which is about Mainspring.
+_CHATTY = ("asyncio", "grpc")
+
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Set up logging for this process; calling it again replaces the earlier set-up."""
@@ -47,6 +50,8 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
             ],
         )
     )
+    for library in _CHATTY:
+        logging.getLogger(library).setLevel(max(level, logging.WARNING))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)

@@ -18,6 +18,9 @@ COMMANDS = {
     "local": "local",
     "migrate": "migrate",
     "next": "next_times",
+    "rebase": "rebase",
+    "scheduler": "scheduler",
+    "shards": "shards",
     "up": "up",
 }
 

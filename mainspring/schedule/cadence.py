@@ -69,7 +69,7 @@ class Cadence:
 
     def next_after(self, instant: datetime) -> datetime | None:
         """The first occurrence strictly after this aware instant, in UTC; None when there is none."""
-        following = self._next(_whole_second(instant))
+        following = self.next_second(_whole_second(instant))
         return None if following is None else to_datetime(following)
 
     def between(self, after: datetime, through: datetime, limit: int) -> list[datetime]:
@@ -102,7 +102,8 @@ class Cadence:
             return min(limit, count_every(parse_interval(self.expression), self.phase, start, end))
         return len(self._between(start, end, limit))
 
-    def _next(self, base: int) -> int | None:
+    def next_second(self, base: int) -> int | None:
+        """`next_after` in whole seconds since 1970: what the wheel counts in."""
         match self.kind:
             case Kind.CRON:
                 return next_cron(self.expression, self.timezone, self.dst, base)
@@ -115,10 +116,10 @@ class Cadence:
 
     def _between(self, start: int, end: int, limit: int) -> list[int]:
         found: list[int] = []
-        following = self._next(start)
+        following = self.next_second(start)
         while following is not None and following <= end and len(found) < limit:
             found.append(following)
-            following = self._next(following)
+            following = self.next_second(following)
         return found
 
     def _canonical(self) -> str:

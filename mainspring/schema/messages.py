@@ -60,6 +60,8 @@ MAXIMUM_BODY = 1_000_000
 _PREFIX = struct.Struct(">BBHHBBHHIqqqQ")
 _BODY = struct.Struct(">BBBBBBHqIIIIHHBHI")
 _TRACE = struct.Struct(">16s8sB")
+_SHARD = struct.Struct(">H")
+_SECOND = struct.Struct(">I")
 _HAS_TRACE = 0x01
 _PREFIX_SIZE = _PREFIX.size
 _BODY_SIZE = _BODY.size
@@ -140,6 +142,8 @@ def encode_prefix(
     fault = _instant_fault(scheduled_at, following)
     if fault:
         raise InvalidInput("scheduled_at", fault)
+    if epoch < 0:
+        raise InvalidInput("epoch", f"{epoch} is negative")
     flags = _HAS_TRACE if trace else 0
     try:
         prefix = _PREFIX.pack(
@@ -168,8 +172,10 @@ def encode_job(job: JobDefinition) -> bytes:
         raise InvalidInput("priority", f"{job.priority} is not in 0–{HIGHEST_PRIORITY}")
     if job.job_id < 1 or job.version < 1 or job.timeout_seconds < 1 or not job.handler:
         raise InvalidInput("job", "id, version and timeout must be positive and the handler not empty")
-    texts = [text.encode() for text in (job.handler, job.name, job.timezone, job.idempotency_key_template)]
     try:
+        texts = [
+            text.encode() for text in (job.handler, job.name, job.timezone, job.idempotency_key_template)
+        ]
         header = _BODY.pack(
             BODY_VERSION,
             job.priority,
@@ -188,6 +194,8 @@ def encode_job(job: JobDefinition) -> bytes:
         )
     except struct.error as error:
         raise InvalidInput("job", str(error)) from error
+    except UnicodeEncodeError as error:
+        raise InvalidInput("job", f"a text cannot be written as UTF-8: {error.reason}") from error
     body = b"".join((header, *texts, job.payload_json))
     if len(body) > MAXIMUM_BODY:
         raise InvalidInput("payload", f"the job takes {len(body)} bytes, more than {MAXIMUM_BODY}")
@@ -225,6 +233,18 @@ def decode(message: bytes) -> Message:
     return Message(
         attempt, retries, losses, shard, second, scheduled_at, following, epoch, position, trace, job
     )
+
+
+def peek_shard(message: bytes) -> int:
+    """The shard of a message that this process itself has assembled, without decoding the rest."""
+    shard: int = _SHARD.unpack_from(message, 8)[0]
+    return shard
+
+
+def peek_second(message: bytes) -> int:
+    """The second in which such a message was due."""
+    second: int = _SECOND.unpack_from(message, 12)[0]
+    return second
 
 
 def decode_job(data: bytes, start: int = 0) -> JobDefinition:

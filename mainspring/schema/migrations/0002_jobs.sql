@@ -174,5 +174,5 @@ CREATE TABLE missed (
     gap_to      timestamptz NOT NULL CHECK (gap_to > gap_from),
     skipped     bigint NOT NULL CHECK (skipped > 0),
     decided_at  timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (cadence_id, gap_from, gap_to)
+    PRIMARY KEY (cadence_id, gap_to)
 );
