@@ -8,7 +8,7 @@ SCENARIO ?= wheel
 COOLDOWN_DAYS := 7
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock bench clean
+.PHONY: help setup demo test lint format lock proto bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,11 @@ lock: setup ## resolve requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 		--exclude-newer "$(COOLDOWN_DAYS) days" --extra local --group dev --upgrade \
 		pyproject.toml --output-file requirements.lock
+
+# The oldest release we support: generated code serves newer runtimes, not older ones.
+proto: setup ## generate the etcd messages anew from mainspring/etcd/wire.proto
+	@$(BIN)/uv tool run --from grpcio-tools==1.76.0 python -m grpc_tools.protoc \
+		--proto_path . --python_out . --pyi_out . mainspring/etcd/wire.proto
 
 bench: setup ## run one benchmark: make bench SCENARIO=wheel
 	@$(BIN)/python -m bench $(SCENARIO)
