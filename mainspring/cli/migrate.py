@@ -82,7 +82,8 @@ def _describe(report: dict[str, Any]) -> list[str]:
     if report["created_cluster"]:
         lines.append(f"created a cluster of {report['shards']} shards")
     if days := report["created_days"]:
-        lines.append(f"made {len(days)} days of run tables, {days[0]} to {days[-1]}")
+        many = f"{len(days)} days of run tables, {days[0]} to {days[-1]}"
+        lines.append(f"made {many if len(days) > 1 else f'a day of run tables, {days[0]}'}")
     if not lines:
         lines.append("nothing to do")
     return [*lines, f"the schema is at {report['version']:04}, with {report['shards']} shards"]

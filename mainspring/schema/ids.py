@@ -4,7 +4,7 @@ Job ids are positive 63-bit integers, because COPY of bigint keys is 40 % faster
 they are `j_` and 13 characters of Crockford's base32 in lower case (digits and letters without i, l, o, u).
 A run's id is `r_` and its three key parts in the same alphabet, so that it needs no column and no look-up:
 
-    r_ 06jtwf0vcp0x3 00e1kvt5w800 001
+    r_ 06jtwf0vcp0x3 01jcfqav0z00 001
        job_id (13)   scheduled_at attempt (3)
                      µs UTC (12)
 

@@ -136,7 +136,12 @@ def _translated() -> Iterator[None]:
     except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
         raise DatabaseUnavailable(f"the connection to Postgres broke: {error}") from error
     except asyncpg.PostgresError as error:
-        raise MigrationRefused(f"Postgres answered: {error}") from error
+        raise MigrationRefused(f"Postgres answered: {_one_line(error)}") from error
+
+
+def _one_line(error: asyncpg.PostgresError) -> str:
+    """Postgres's own words; the driver puts detail and hint on lines of their own."""
+    return " ".join(str(error).split())
 
 
 @asynccontextmanager
@@ -183,5 +188,7 @@ async def _apply(connection: asyncpg.Connection[asyncpg.Record], migration: Migr
             await connection.execute(
                 query("record_migration"), migration.version, migration.name, migration.sha256
             )
+    except asyncpg.PostgresConnectionError:
+        raise  # perhaps in COMMIT: then nobody here knows whether it was undone
     except asyncpg.PostgresError as error:
-        raise MigrationRefused(f"{migration.name} failed and was undone: {error}") from error
+        raise MigrationRefused(f"{migration.name} failed and was undone: {_one_line(error)}") from error

@@ -83,7 +83,8 @@ async def ensure_days(connection: asyncpg.Connection[asyncpg.Record], days: Iter
 async def drop_day(connection: asyncpg.Connection[asyncpg.Record], day: date) -> bool:
     """Remove a day with everything in it, or finish an interrupted removal; False if nothing was left of it.
 
-    Not inside a transaction. PartitionBusy means that a reader is in the way: what is done stays done.
+    Not inside a transaction. PartitionBusy means that a reader or another removal is in the way: what is done
+    stays done.
     """
     tables = [table for table in await _day_tables(connection) if table.day == day]
     for table in sorted(tables, key=lambda table: PARENTS.index(table.parent), reverse=True):
@@ -119,7 +120,7 @@ async def _make(connection: asyncpg.Connection[asyncpg.Record], parent: str, day
                 f"ALTER TABLE {parent} ATTACH PARTITION {table} "
                 f"FOR VALUES FROM ('{day} 00:00:00+00') TO ('{day + timedelta(days=1)} 00:00:00+00')"
             )
-    except asyncpg.LockNotAvailableError as error:
+    except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
         raise PartitionBusy(table, "its parent is locked by somebody else") from error
 
 
@@ -134,6 +135,11 @@ async def _remove(connection: asyncpg.Connection[asyncpg.Record], table: _DayTab
         await connection.execute(f"DROP TABLE IF EXISTS {table.name}")
     except asyncpg.LockNotAvailableError as error:
         raise PartitionBusy(table.name, "a reader still uses it") from error
+    except asyncpg.ObjectNotInPrerequisiteStateError as error:
+        # A parent has at most one day on its way out: finish that one first (`list_remains`).
+        raise PartitionBusy(table.name, f"another removal from {table.parent} is not finished") from error
+    except (asyncpg.UndefinedTableError, asyncpg.DeadlockDetectedError) as error:
+        raise PartitionBusy(table.name, "somebody else is making or removing it") from error
     finally:
         await connection.execute("RESET lock_timeout")
 

@@ -22,7 +22,8 @@ from typing import NamedTuple
 _PACKAGE = Path(__file__).resolve().parent.parent
 _DIRECTORY = Path(__file__).resolve().parent / "queries"
 _NAME = re.compile(r"-- name: *([a-z][a-z0-9_]*) *", re.ASCII)
-_LOOKS_LIKE_NAME = re.compile(r"--\s*name\b", re.IGNORECASE)
+# Indented, only with its colon: there it may be an ordinary comment about a column called name.
+_LOOKS_LIKE_NAME = re.compile(r"--\s*name\b|\s+--\s*name\s*:", re.IGNORECASE)
 
 
 class BrokenQueryFile(Exception):

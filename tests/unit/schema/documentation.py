@@ -1,0 +1,29 @@
+"""Reads docs/schema.md, so that tests can hold it against the code and against Postgres."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from pathlib import Path
+
+import mainspring
+
+_PAGE = Path(mainspring.__file__).parent.parent / "docs" / "schema.md"
+
+
+def rows(*head: str) -> list[list[str]]:
+    """The cells, without the backquotes around them, of all tables with this head."""
+    lines = [_cells(line) for line in _PAGE.read_text(encoding="utf-8").splitlines()]
+    starts = [number + 2 for number, cells in enumerate(lines) if cells == list(head)]
+    found = [row for start in starts for row in takewhile(lambda cells: len(cells) > 1, lines[start:])]
+    assert found, f"{_PAGE.name} has no table headed {head}"
+    return found
+
+
+def _cells(line: str) -> list[str]:
+    if not line.startswith("|"):
+        return []
+    return [_bare(cell.strip()) for cell in line.removeprefix("|").removesuffix("|").split("|")]
+
+
+def _bare(cell: str) -> str:
+    return cell[1:-1] if cell.count("`") == 2 and cell.startswith("`") and cell.endswith("`") else cell
