@@ -1,0 +1,20 @@
+"""What a change to a job means in Postgres: once, for the API, the command line, the client and tests alike.
+
+    JobRequest   a job as its owner writes it, checked
+    Registry     create, edit, pause, resume, delete, trigger
+    Job          a job as it stands
+    render       the idempotency key of an occurrence
+
+Where to read: `registry` (what each change does), `definition`, `when` and `values` (the fields and their
+rules), `cadences`, `timers` and `dependencies` (what hangs on a job), `bulk` (many at once), `templates`.
+The fields, defaults and rules are in docs/jobs.md.
+"""
+
+from __future__ import annotations
+
+from mainspring.registry.definition import FIELDS, JobRequest
+from mainspring.registry.job import Job
+from mainspring.registry.registry import Registry
+from mainspring.registry.templates import DEFAULT_TEMPLATE, PLACEHOLDERS, render
+
+__all__ = ["DEFAULT_TEMPLATE", "FIELDS", "PLACEHOLDERS", "Job", "JobRequest", "Registry", "render"]
