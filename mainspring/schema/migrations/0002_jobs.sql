@@ -107,7 +107,7 @@ CREATE TABLE jobs (
 -- Members of a cadence. No status in it: nothing on this index changes when a job fires, pauses or resumes.
 CREATE INDEX jobs_by_cadence ON jobs (cadence_id) WHERE cadence_id IS NOT NULL;
 CREATE INDEX jobs_by_changed ON jobs (changed);
-CREATE UNIQUE INDEX jobs_by_name ON jobs (tenant_id, name) WHERE status <> 'deleted';
+CREATE UNIQUE INDEX jobs_by_name ON jobs (tenant_id, name) WHERE status <> 'deleted' AND name IS NOT NULL;
 CREATE INDEX jobs_by_resume_at ON jobs (resume_at) WHERE resume_at IS NOT NULL;
 CREATE INDEX jobs_by_closed_at ON jobs (closed_at) WHERE closed_at IS NOT NULL;
 

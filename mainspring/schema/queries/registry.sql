@@ -91,11 +91,13 @@ UPDATE jobs SET
     updated_at = statement_timestamp(), valid_from = statement_timestamp()
 WHERE tenant_id = $1 AND id = $2;
 
+-- The bytes stay: nobody sends a deleted job, and one that can no longer be read can still be deleted.
 -- name: delete_job
 UPDATE jobs SET
-    status = 'deleted', paused_reason = NULL, resume_at = NULL, closed_at = statement_timestamp(), body = $3,
+    status = 'deleted', paused_reason = NULL, resume_at = NULL, closed_at = statement_timestamp(),
     version = version + 1, updated_at = statement_timestamp()
-WHERE tenant_id = $1 AND id = $2;
+WHERE tenant_id = $1 AND id = $2 AND status <> 'deleted'
+RETURNING id;
 
 -- name: existing_names
 SELECT name FROM jobs WHERE tenant_id = $1 AND name = ANY($2::text[]) AND status <> 'deleted' ORDER BY name;

@@ -64,11 +64,17 @@ FROM unnest($1::integer[], $2::bigint[], $3::timestamptz[], $4::smallint[], $5::
      AS letter (tenant_id, job_id, scheduled_at, attempt, pool, handler, error, body)
 ON CONFLICT DO NOTHING;
 
--- By id and `changed`, never by range: a timer that its owner re-timed meanwhile stays.
+-- By id and `changed`, never by range: a timer that its owner re-timed meanwhile stays. Locked in order of id: who
+-- deletes a job locks its timers too.
 -- name: delete_timers
-DELETE FROM timers
-USING unnest($1::bigint[], $2::bigint[]) AS fired (id, changed)
-WHERE timers.id = fired.id AND timers.changed = fired.changed::text::xid8;
+WITH fired AS (
+    SELECT timers.id
+    FROM unnest($1::bigint[], $2::bigint[]) AS wanted (id, changed)
+    JOIN timers ON timers.id = wanted.id AND timers.changed = wanted.changed::text::xid8
+    ORDER BY timers.id
+    FOR UPDATE OF timers
+)
+DELETE FROM timers USING fired WHERE timers.id = fired.id;
 
 -- Rows that a restored dump or another timeline left with ids from the future: no feed would ever show them.
 -- name: changed_in_the_future
@@ -87,11 +93,9 @@ WITH batch AS (
 )
 UPDATE timers SET changed = pg_current_xact_id() FROM batch WHERE timers.id = batch.id;
 
--- Every term ends with it, and the next leaders look at everything since the last mark.
+-- Every term ends with it. `seen` belongs to no timeline any more, so the next leaders look at all that is recent.
 -- name: rebase_shards
-UPDATE shards
-SET epoch = epoch + 1, leader = NULL, seen = pg_current_snapshot(),
-    timeline = left(pg_walfile_name(pg_current_wal_lsn()), 8);
+UPDATE shards SET epoch = epoch + 1, leader = NULL, timeline = '00000000';
 
 -- name: feed_position
 SELECT pg_current_snapshot()::text AS snapshot,
@@ -178,6 +182,9 @@ WITH moved AS (
 )
 UPDATE cadences SET next_at = moved.next_at, tzdata = $4
 FROM moved WHERE cadences.id = moved.id;
+
+-- name: jobs_to_resume
+SELECT id, tenant_id FROM jobs WHERE resume_at <= now() ORDER BY resume_at LIMIT $1;
 
 -- name: list_shards
 SELECT shard, epoch, leader, fired_through, gap_to, seen_at, clock_timestamp() AS now,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mainspring.schema.errors import NotFound
+from mainspring.schema.errors import InvalidInput, NotFound
 from mainspring.schema.messages import decode_job
 from tests.integration.registry.bench import Bench
 
@@ -20,7 +20,16 @@ async def test_a_deleted_job_leaves_a_tombstone_for_the_feed(bench: Bench) -> No
     assert (after.status, after.version, after.valid_from) == ("deleted", 3, before.valid_from)
     assert after.changed > before.changed
     assert await bench.value("SELECT closed_at FROM jobs WHERE id = $1", job.id) == after.updated_at
-    assert decode_job(await bench.value("SELECT body FROM jobs WHERE id = $1", job.id)).version == 3
+    assert decode_job(await bench.value("SELECT body FROM jobs WHERE id = $1", job.id)).version == 2
+
+
+async def test_a_job_whose_time_zone_is_unknown_can_still_be_deleted(bench: Bench) -> None:
+    job = await bench.create(name="a", schedule="@daily")
+    await bench.value("UPDATE cadences SET timezone = 'Mars/Olympus' WHERE id = $1", job.cadence_id)
+    with pytest.raises(InvalidInput, match="Mars/Olympus"):
+        await bench.registry.get(bench.tenant, job.id)
+    await bench.registry.delete(bench.tenant, job.id)
+    assert (await bench.facts(job)).status == "deleted"
 
 
 async def test_what_is_deleted_is_not_found(bench: Bench) -> None:

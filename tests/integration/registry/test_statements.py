@@ -66,7 +66,7 @@ async def test_each_change_costs_what_it_says(bench: Bench, counting: Counting, 
     await registry.pause(tenant, once)
     assert await cost(registry.resume(tenant, once)) == 6
     assert await cost(registry.trigger(tenant, cron)) == 2
-    assert await cost(registry.delete(tenant, cron)) == 5
+    assert await cost(registry.delete(tenant, cron)) == 3
 
 
 async def test_a_hundred_jobs_cost_no_statement_but_their_copies(
