@@ -11,7 +11,8 @@ messages leave.
 A message is sent to a partition by number, in runs of a thousand, so that a partition that refuses can be
 left out the next time. What a refusal means is told apart here, once:
 
-    too large    this message will never be taken: nobody should try again
+    too large    this message will never be taken: nobody should try again. A broker says it of a whole batch,
+                 so it is believed only of a message that was sent alone
     topic        the topic itself is refused: it does not exist, or may not be written
     partition    not taken in time, or its leader is gone: another partition may
 """
@@ -23,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from itertools import cycle
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -88,26 +89,25 @@ class Publisher:
     def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
         self._refused: list[Refused] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mainspring-publisher")
-        self._producer = Producer(
-            settings.librdkafka()
-            | {
-                "client.id": client_id,
-                "enable.idempotence": True,
-                "acks": "all",
-                "compression.type": "lz4",
-                "linger.ms": 5,
-                "batch.size": 1_000_000,
-                "message.max.bytes": 2_000_000,
-                "message.timeout.ms": int(MESSAGE_SECONDS * 1000),
-                # A bucket of half a million overruns the default of 100,000.
-                "queue.buffering.max.messages": 2_000_000,
-                "queue.buffering.max.kbytes": 2_097_151,
-                "delivery.report.only.error": True,
-                "on_delivery": self._on_refusal,
-                "reconnect.backoff.max.ms": 1000,
-                "log_level": 3,
-            }
-        )
+        self._configuration: dict[str, Any] = settings.librdkafka() | {
+            "client.id": client_id,
+            "enable.idempotence": True,
+            "acks": "all",
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "message.max.bytes": 2_000_000,
+            "message.timeout.ms": int(MESSAGE_SECONDS * 1000),
+            # A bucket of half a million overruns the default of 100,000.
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": 2_097_151,
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_refusal,
+            "reconnect.backoff.max.ms": 1000,
+            "log_level": 0,  # it would write to stderr; what it has to say is in the refusals
+        }
+        self._together = Producer(self._configuration)
+        self._singly: Producer | None = None
 
     async def publish(
         self,
@@ -118,8 +118,7 @@ class Publisher:
         """Send everything and wait for the answers: what was refused; all else is acknowledged.
 
         `partitions` says how many each topic has, `avoid` which of them to leave out. The order of the
-        loads is the order of leaving. A cancelled wait leaves the messages under way: they may still
-        arrive.
+        loads is the order of leaving. A cancelled wait leaves the messages under way: they may still arrive.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._publish, loads, partitions, avoid or {})
@@ -132,7 +131,7 @@ class Publisher:
     async def close(self) -> None:
         """Wait for what is still under way, at most as long as a message may wait."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._producer.flush, MESSAGE_SECONDS)
+        await loop.run_in_executor(self._thread, self._together.flush, MESSAGE_SECONDS)
         self._thread.shutdown(wait=False)
 
     def _publish(
@@ -151,30 +150,48 @@ class Publisher:
             for start in range(0, len(bodies), _RUN):
                 partition = next(turns[load.topic])
                 self._produce(load.topic, partition, load.prefix, bodies[start : start + _RUN])
-        while self._producer.flush(_FLUSH_SECONDS):
-            pass
+        self._flush(self._together)
+        return self._send_singly(self._refused)
+
+    def _send_singly(self, refused: list[Refused]) -> list[Refused]:
+        """A broker that finds a batch too large says so of each message in it: sent alone, most are taken."""
+        suspects = [message for message in refused if message.why is Why.TOO_LARGE]
+        if not suspects:
+            return refused
+        if self._singly is None:
+            self._singly = Producer(self._configuration | {"batch.num.messages": 1})
+        self._refused = [message for message in refused if message.why is not Why.TOO_LARGE]
+        for message in suspects:
+            self._produce_one(self._singly, message.topic, message.partition, message.value)
+        self._flush(self._singly)
         return self._refused
 
+    @staticmethod
+    def _flush(producer: Producer) -> None:
+        while producer.flush(_FLUSH_SECONDS):
+            pass
+
     def _produce(self, topic: str, partition: int, prefix: bytes, bodies: Sequence[bytes]) -> None:
-        produce = self._producer.produce
+        produce = self._together.produce
         for body in bodies:
             try:
                 produce(topic, prefix + body, None, partition)
-            except BufferError:
-                self._produce_when_room(topic, partition, prefix + body)
-            except KafkaException as error:
-                self._note(topic, partition, prefix + body, error.args[0])
-        self._producer.poll(0)
+            except (BufferError, KafkaException):
+                self._produce_one(self._together, topic, partition, prefix + body)
+        self._together.poll(0)
 
-    def _produce_when_room(self, topic: str, partition: int, value: bytes) -> None:
-        """A full queue is backpressure: wait until acknowledgements have made room."""
+    def _produce_one(self, producer: Producer, topic: str, partition: int, value: bytes) -> None:
+        """Send one message. A full queue is backpressure: wait until acknowledgements have made room."""
         while True:
-            self._producer.poll(_FLUSH_SECONDS)
             try:
-                self._producer.produce(topic, value, None, partition)
+                producer.produce(topic, value, None, partition)
             except BufferError:
-                continue
-            return
+                producer.poll(_FLUSH_SECONDS)
+            except KafkaException as error:
+                self._note(topic, partition, value, error.args[0])
+                return
+            else:
+                return
 
     def _on_refusal(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -185,7 +202,7 @@ class Publisher:
 
     def _standing(self, topic: str) -> Standing:
         try:
-            metadata = self._producer.list_topics(topic, timeout=_ANSWER_SECONDS)
+            metadata = self._together.list_topics(topic, timeout=_ANSWER_SECONDS)
         except KafkaException:
             return Standing.SILENT
         found = metadata.topics.get(topic)

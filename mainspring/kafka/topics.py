@@ -88,6 +88,10 @@ class Topics:
         [report] = await self.ensure([name])
         return report.partitions
 
+    def forget(self, name: str) -> None:
+        """Look at a topic anew, and make it again if it is gone, when it is next asked for."""
+        self._remembered.pop(name, None)
+
     def _is_stale(self, name: str) -> bool:
         known = self._remembered.get(name)
         return known is None or self._clock.monotonic() - known.at >= self._recheck_after

@@ -57,7 +57,6 @@ class _Sample:
     asked: float
     answered: float
     database: float  # seconds since 1970
-    wall: float  # our wall clock when answered
 
     def low(self, moment: float) -> float:
         age = moment - self.answered
@@ -77,7 +76,7 @@ class DatabaseClock:
 
     def add(self, *, asked: float, answered: float, database: datetime) -> None:
         """Learn from one question: both readings are of the injected clock's `monotonic`."""
-        sample = _Sample(asked, answered, database.timestamp(), self._clock.now().timestamp())
+        sample = _Sample(asked, answered, database.timestamp())
         moment = sample.answered
         kept = [old for old in self._samples if moment - old.answered <= _MEMORY]
         # Bounds that cross cannot both be true: a clock was stepped, and only the newest sample knows to
@@ -88,6 +87,10 @@ class DatabaseClock:
             kept = []
         self._samples = deque([*kept, sample], maxlen=_SAMPLES)
 
+    def monotonic(self) -> float:
+        """The clock that durations are measured by."""
+        return self._clock.monotonic()
+
     @property
     def known(self) -> bool:
         """Whether there has been an answer at all."""
@@ -95,8 +98,7 @@ class DatabaseClock:
 
     def now(self) -> float:
         """The lower bound of the database's time, in seconds since 1970."""
-        moment = self._clock.monotonic()
-        return max(sample.low(moment) for sample in self._samples)
+        return self._low(self._clock.monotonic())
 
     def utc(self) -> datetime:
         """The same as an aware datetime."""
@@ -105,12 +107,21 @@ class DatabaseClock:
     def uncertainty(self) -> float:
         """The width of the interval, in seconds."""
         moment = self._clock.monotonic()
-        return min(sample.high(moment) for sample in self._samples) - self.now()
+        return self._high(moment) - self._low(moment)
 
     def offset(self) -> Offset:
-        """Where the database's clock stands relative to our wall clock, by the newest sample."""
-        sample = self._samples[-1]
-        return Offset(
-            sample.database - sample.wall,
-            sample.database - sample.wall + (sample.answered - sample.asked),
-        )
+        """Where the database's clock stands relative to our wall clock, now.
+
+        The wall clock is read between two readings of the monotonic one: a process that is held up between
+        them, or between an answer and this question, sees a wider interval and not a wrong one.
+        """
+        before = self._clock.monotonic()
+        wall = self._clock.now().timestamp()
+        after = self._clock.monotonic()
+        return Offset(self._low(before) - wall, self._high(after) - wall)
+
+    def _low(self, moment: float) -> float:
+        return max(sample.low(moment) for sample in self._samples)
+
+    def _high(self, moment: float) -> float:
+        return min(sample.high(moment) for sample in self._samples)

@@ -40,6 +40,9 @@ ROUND_SECONDS = 1.0
 ABANDONED_AFTER = timedelta(seconds=6)
 """Two lease times: a shard that is free for longer may be taken beyond the fair share."""
 
+RESCUED_FOR = timedelta(seconds=60)
+"""How long such a shard is kept before it counts as surplus."""
+
 log = structlog.get_logger()
 
 
@@ -89,8 +92,10 @@ class Election:
         self._lease = lease
         self._keeper: LeaseKeeper | None = None
         self._free_since: dict[int, float] = {}
+        self._rescued: dict[int, float] = {}
         self.changed = asyncio.Event()
         self._was_unfit: str | None = None
+        self._withdrew_at = 0.0
         self.revision = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -113,8 +118,11 @@ class Election:
         keys = await self._be_member(keys, keeper)
         await self._reconcile(keys, keeper)
         holdings = keys.holdings()
-        todo = plan(self._identity, self._shards, holdings, abandoned=self._abandoned(holdings))
-        if todo.give:
+        abandoned = self._abandoned(holdings)
+        rescued = self._still_rescued(holdings)
+        todo = plan(self._identity, self._shards, holdings, abandoned=abandoned, rescued=rescued)
+        self._rescued |= dict.fromkeys(abandoned.intersection(todo.take), self._clock.monotonic())
+        if todo.give and not self._just_withdrew():
             await self._give(todo.give, keeper)
         created = await self._create([(self._shard_key(shard), shard) for shard in todo.take], keeper)
         # A key of ours without a term: Postgres did not answer when it was created.
@@ -156,6 +164,8 @@ class Election:
         reason = self._unfit()
         if reason != self._was_unfit:
             log.warning("cannot_lead", reason=reason) if reason else log.info("can_lead_again")
+            if self._was_unfit is None:
+                self._withdrew_at = self._clock.monotonic()
             self._was_unfit = reason
         key = f"{self._prefix}members/{self._identity}"
         mine = keys.members.get(self._identity)
@@ -226,12 +236,26 @@ class Election:
         mine = {name for name, found in keys.duties.items() if found.value.decode() == self._identity}
         await self._duties.attend(mine)
 
+    def _just_withdrew(self) -> bool:
+        """Whether the others may be in the same trouble, and about to withdraw too."""
+        since = self._clock.monotonic() - self._withdrew_at
+        return self._was_unfit is not None and since < ABANDONED_AFTER.total_seconds()
+
     def _abandoned(self, holdings: Holdings) -> set[int]:
         now = self._clock.monotonic()
         free = [shard for shard in range(self._shards) if shard not in holdings.holders]
         self._free_since = {shard: self._free_since.get(shard, now) for shard in free}
         bound = now - ABANDONED_AFTER.total_seconds()
         return {shard for shard, since in self._free_since.items() if since <= bound}
+
+    def _still_rescued(self, holdings: Holdings) -> set[int]:
+        """Abandoned shards that we took a short while ago: they are not surplus yet."""
+        bound = self._clock.monotonic() - RESCUED_FOR.total_seconds()
+        mine = holdings.of(self._identity)
+        self._rescued = {
+            shard: since for shard, since in self._rescued.items() if shard in mine and since > bound
+        }
+        return set(self._rescued)
 
     def _shard_key(self, shard: int) -> str:
         return f"{self._prefix}shards/{shard}"

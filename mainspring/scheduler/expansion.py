@@ -8,7 +8,7 @@ encoded and nothing is decided per member, except for individuals.
 asked with differs: for an occurrence inside the gap that a takeover found, *now* is the end of that gap
 (`shards.gap_to`) and not the clock, so that a second takeover, minutes later, decides the same. For
 everything else it is the clock. Of more than `max_missed` late occurrences under RUN_ALL the newest are
-kept; the oldest of those is found once per cadence and gap.
+kept, of those that the job owns; see `caps.py`.
 
 What is given up is counted per cadence, not listed.
 """
@@ -22,9 +22,11 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from mainspring.schedule import MissedPolicy, Verdict, decide, is_late, jitter_offset
+from mainspring.schedule import MissedPolicy, Verdict, decide, is_late
 from mainspring.schedule.wall import to_datetime
-from mainspring.scheduler.rosters import GroupKey, Home, Individual, Roster
+from mainspring.scheduler.caps import Caps, Run
+from mainspring.scheduler.rosters import Home, Individual, Roster
+from mainspring.schema.ids import to_microseconds
 from mainspring.schema.messages import encode_prefix
 from mainspring.schema.states import Lane, lane_of, topic_of
 
@@ -139,7 +141,7 @@ class Expansion:
         self._bucket = bucket
         self._home = home
         self._moment = moment
-        self._cutoffs: dict[tuple[int, GroupKey, float], int] = {}
+        self._caps = Caps()
         self.armed: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         """Occurrences moved by jitter: (cadence, scheduled, due) → jobs."""
 
@@ -149,10 +151,8 @@ class Expansion:
         while scheduled is not None and scheduled <= through:
             following = roster.cadence.next_second(scheduled)
             for group in roster.groups.values():
-                if group.bodies:
-                    self._send(
-                        roster, group.key, scheduled, scheduled, following, list(group.bodies.values())
-                    )
+                run = Run(roster, group.key, scheduled, scheduled, following)
+                self._send(run, list(group.bodies.values()))
             if roster.individuals:
                 self.individuals(roster, scheduled, following, through)
             scheduled = following
@@ -164,11 +164,11 @@ class Expansion:
         for job_id, member in list(roster.individuals.items()):
             if not member.owns(instant):
                 continue
-            due = scheduled + _jitter(job_id, member, scheduled, following)
+            due = member.due(job_id, scheduled, following)
             if due > through:
                 self.armed[roster.cadence_id, scheduled, due].append(job_id)
             else:
-                self._send_one(roster, member, scheduled, due, following)
+                self._send_one(roster, job_id, member, scheduled, due, following)
             if member.is_plain_later:
                 self._home.promote(roster, job_id)
 
@@ -176,23 +176,35 @@ class Expansion:
         """Expand what was armed for this second; a member changed meanwhile goes as it is now."""
         following = entry.roster.cadence.next_second(entry.scheduled)
         for job_id in entry.job_ids:
-            member = self._home.find(job_id)
+            member = self._member(entry.roster, job_id)
             if member is not None and member.owns(entry.scheduled * MICROSECONDS):
-                self._send_one(entry.roster, member, entry.scheduled, due, following)
+                self._send_one(entry.roster, job_id, member, entry.scheduled, due, following)
 
     def owed(self, roster: Roster, job_id: int, after: int, through: int) -> None:
-        """Expand a member's own occurrences in (after, through] that lie behind what has been fired."""
-        member = self._home.find(job_id)
+        """Expand a member's own occurrences in (after, through] that lie behind what has been fired.
+
+        One that is too late does not run, but is not counted as given up: a leader before us may have
+        published it, or counted it already.
+        """
+        member = self._member(roster, job_id)
+        given_up = self._bucket.missed[roster.cadence_id]
         scheduled = roster.cadence.next_second(after)
         while member is not None and scheduled is not None and scheduled <= through:
             following = roster.cadence.next_second(scheduled)
             if member.owns(scheduled * MICROSECONDS):
-                due = scheduled + _jitter(job_id, member, scheduled, following)
+                due = member.due(job_id, scheduled, following)
                 if due <= through:
-                    self._send_one(roster, member, scheduled, due, following)
+                    self._send_one(roster, job_id, member, scheduled, due, following)
                 else:
                     self.armed[roster.cadence_id, scheduled, due].append(job_id)
             scheduled = following
+        self._bucket.missed[roster.cadence_id] = given_up
+
+    def _member(self, roster: Roster, job_id: int) -> Individual | None:
+        """A member as it is now; None if it no longer follows this cadence."""
+        place = self._home.roster_of(job_id)
+        stays = place is not None and place.cadence_id == roster.cadence_id
+        return self._home.find(job_id) if stays else None
 
     def timers(self, timers: Iterable[Timer]) -> None:
         """Expand timers; those alike but for the job share a parcel. The worker judges their lateness."""
@@ -221,76 +233,57 @@ class Expansion:
         )
 
     def _send_one(
-        self, roster: Roster, member: Individual, scheduled: int, due: int, following: int | None
+        self,
+        roster: Roster,
+        job_id: int,
+        member: Individual,
+        scheduled: int,
+        due: int,
+        following: int | None,
     ) -> None:
         ends_at = member.ends_at
         if ends_at is not None and following is not None and following * MICROSECONDS >= ends_at:
             following = None  # the job's last one: no successor will come to stand for it
-        self._send(roster, member.key, scheduled, due, following, [member.body])
+        self._send(Run(roster, member.key, scheduled, due, following, job_id, member), [member.body])
 
-    def _send(
-        self,
-        roster: Roster,
-        key: GroupKey,
-        scheduled: int,
-        due: int,
-        following: int | None,
-        bodies: list[bytes],
-    ) -> None:
-        reference, grace = self._moment.reference(due), timedelta(seconds=key.grace_seconds)
-        late = is_late(to_datetime(due), _instant(reference), grace)
-        if late and not self._runs_late(roster, key, scheduled, due, following, reference):
-            self._bucket.missed[roster.cadence_id] += len(bodies)
+    def _send(self, run: Run, bodies: list[bytes]) -> None:
+        key = run.key
+        reference, grace = self._moment.reference(run.due), timedelta(seconds=key.grace_seconds)
+        late = is_late(to_datetime(run.due), _instant(reference), grace)
+        if late and not self._runs_late(run, reference):
+            self._bucket.missed[run.roster.cadence_id] += len(bodies)
             return
         prefix = encode_prefix(
             attempt=1,
             shard=self._moment.shard,
-            second=due,
-            scheduled_at=scheduled * MICROSECONDS,
-            following=0 if following is None else following * MICROSECONDS,
+            second=run.due,
+            scheduled_at=run.scheduled * MICROSECONDS,
+            following=0 if run.following is None else run.following * MICROSECONDS,
             epoch=self._moment.epoch,
             position=self._moment.position,
         )
         topic = key.topic(late=late)
         self._bucket.parcels.append(
-            Parcel(key.priority, topic, key.tenant_id, self._moment.shard, due, prefix, bodies)
+            Parcel(key.priority, topic, key.tenant_id, self._moment.shard, run.due, prefix, bodies)
         )
 
-    def _runs_late(
-        self,
-        roster: Roster,
-        key: GroupKey,
-        scheduled: int,
-        due: int,
-        following: int | None,
-        reference: float,
-    ) -> bool:
+    def _runs_late(self, run: Run, reference: float) -> bool:
+        key = run.key
         verdict = decide(
-            due=to_datetime(due),
+            due=to_datetime(run.due),
             now=_instant(reference),
             grace=timedelta(seconds=key.grace_seconds),
             policy=key.missed_window,
-            following=None if following is None else to_datetime(following),
+            following=None if run.following is None else to_datetime(run.following),
         )
         if verdict is Verdict.MISSED:
             return False
-        if key.missed_window is not MissedPolicy.RUN_ALL:
+        # Exactly `grace` late is on time: the last second that is late lies before it.
+        last = _ceiling(reference) - key.grace_seconds - 1
+        if key.missed_window is not MissedPolicy.RUN_ALL or self._caps.allows(run, last):
             return True
-        if scheduled >= self._cutoff(roster, key, scheduled, reference):
-            return True
-        self._bucket.capped[roster.cadence_id] += 1
+        self._bucket.capped[run.roster.cadence_id] += 1
         return False
-
-    def _cutoff(self, roster: Roster, key: GroupKey, first: int, reference: float) -> int:
-        """The oldest of the newest `max_missed` late occurrences; none before `first` is asked about."""
-        known = self._cutoffs.get((roster.cadence_id, key, reference))
-        if known is None:
-            # Exactly `grace` late is on time, so the edge itself does not count.
-            edge = _instant(reference) - timedelta(seconds=key.grace_seconds, microseconds=1)
-            kept = roster.cadence.newest(to_datetime(first - 1), edge, key.max_missed)
-            known = int(kept[0].timestamp()) if len(kept) == key.max_missed else first
-            self._cutoffs[roster.cadence_id, key, reference] = known
-        return known
 
 
 def in_order(parcels: Iterable[Parcel]) -> Iterator[Parcel]:
@@ -326,17 +319,9 @@ def _slices(parcels: list[Parcel]) -> Iterator[Parcel]:
             yield parcel._replace(bodies=parcel.bodies[start : start + _TURN])
 
 
-def _jitter(job_id: int, member: Individual, scheduled: int, following: int | None) -> int:
-    if not member.jitter_seconds:
-        return 0
-    offset = jitter_offset(
-        job_id,
-        timedelta(seconds=member.jitter_seconds),
-        to_datetime(scheduled),
-        None if following is None else to_datetime(following),
-    )
-    return int(offset.total_seconds())
-
-
 def _instant(seconds: float) -> datetime:
     return to_datetime(0) + timedelta(seconds=seconds)
+
+
+def _ceiling(seconds: float) -> int:
+    return -(-to_microseconds(_instant(seconds)) // MICROSECONDS)

@@ -147,13 +147,21 @@ class Feed:
     def _learn(self, batch: Batch) -> None:
         for recording in self._recordings:
             recording.append(batch)
-        unplaced = self._apply(batch)
+        self._apply_or_load([batch])
         self._cursor = batch.position
+        # While a load is under way, a change may be waiting for its end: not yet applied.
+        if not self._waiting and not self._recordings:
+            self.applied = batch.position
+
+    def reapply(self, batches: Collection[Batch]) -> None:
+        """A load has failed: what was left for its end to apply is applied now, with a load of its own."""
+        self._apply_or_load(batches)
+
+    def _apply_or_load(self, batches: Collection[Batch]) -> None:
+        unplaced = [row for batch in batches for row in self._apply(batch)]
         if unplaced and self.loader is not None:
             self._waiting += 1
             self.loader.request(unplaced, self._loaded)
-        if not self._waiting:
-            self.applied = batch.position
 
     def _loaded(self) -> None:
         self._waiting -= 1

@@ -31,7 +31,6 @@ already due does not wait for the next second: the feed wakes the loop.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -102,8 +101,11 @@ class Firing:
             async with asyncio.timeout(None) as self._limit:
                 while not stop.is_set():
                     self.wake.clear()
-                    await self.run_once()
-                    await self._wait_for_work()
+                    fired = await self.run_once()
+                    if fired is None or not self._is_behind():
+                        await self._wait_for_work()
+                    else:
+                        await asyncio.sleep(0)  # an empty minute of a gap waits for nothing else
         except TimeoutError:
             log.warning("bucket_abandoned")
 
@@ -123,6 +125,11 @@ class Firing:
             if not shares:
                 return None
             return await self._fire(shares, position)
+
+    def _is_behind(self) -> bool:
+        """Whether a term has more to catch up with: what is due now waits behind it."""
+        now = int(self._clock.now())
+        return any(term.ready and _reach(term, now) > term.fired for term in self._leadership.terms.values())
 
     async def _wait_for_work(self) -> None:
         """Until the next second of the database's clock, or until something turns up that is already due."""
@@ -148,13 +155,13 @@ class Firing:
         terms = [share.term for share in shares]
         ours = await self._leadership.may_publish(terms)
         shares = [share for share in shares if share.term.shard in ours]
-        began = time.monotonic()
+        began = self._clock.monotonic()
         buckets = {share.term.shard: self._expand(share, position) for share in shares}
         parcels = [parcel for bucket in buckets.values() for parcel in bucket.parcels]
-        expanded = time.monotonic()
+        expanded = self._clock.monotonic()
         delivered = await self._delivery.deliver(parcels, lambda: self._leadership.may_publish(terms))
         self._record(shares, buckets, delivered, position)
-        elapsed = time.monotonic() - began
+        elapsed = self._clock.monotonic() - began
         messages = sum(len(parcel.bodies) for parcel in parcels)
         self._metrics.bucket_left(parcels, elapsed, self._clock.now())
         if messages:
@@ -171,7 +178,7 @@ class Firing:
         term = share.term
         bucket = Bucket()
         moment = Moment(
-            now=self._clock.now(),
+            now=int(self._clock.now()),  # whole seconds, as grace is: a bucket is never late by a fraction
             gap_to=term.gap_to,
             shard=term.shard,
             epoch=term.epoch,
@@ -189,6 +196,7 @@ class Firing:
     ) -> None:
         """Note what has left, for the terms that go on: the others' successors will publish it again."""
         shares = [share for share in shares if self._leadership.is_current(share.term)]
+        delivered = delivered.of({share.term.shard for share in shares})
         pending = self._settling.pending
         for share in shares:
             bucket = buckets[share.term.shard]
@@ -207,9 +215,9 @@ class Firing:
 
     def _record_missed(self, share: _Share, bucket: Bucket) -> None:
         term = share.term
-        in_gap = term.gap_to is not None and share.after < term.gap_to
-        gap_to = term.gap_to if in_gap and term.gap_to is not None else share.through
-        gap_from = min(share.after, gap_to - 1)
+        gap_from, gap_to = min(share.after, share.through - 1), share.through
+        if term.gap_to is not None and share.after < term.gap_to:
+            gap_from, gap_to = term.gap_from, term.gap_to
         for cadence_id, count in bucket.missed.items():
             self._settling.pending.missed[MissedKey(term.shard, cadence_id, gap_from, gap_to)] += count
         for cadence_id, occurrences in bucket.capped.items():

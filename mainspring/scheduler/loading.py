@@ -91,10 +91,11 @@ class Loader:
         await self._feed.run_once()
         async with self._load(since) as (reader, loaded):
             await self._read_owed(reader, taken, loaded)
-            await self._read_window(reader, terms, None, through, loaded, first=True)
+            rows = await self._read_window(reader, terms, None, through, loaded, first=True)
         for term in terms:
             term.loaded_through = through
             term.ready = True
+        await self._move_bounds(rows, through)
 
     async def extend(self, through: int) -> None:
         """Let the window of every ready term reach to this second, and raise bounds that lie behind."""
@@ -110,7 +111,7 @@ class Loader:
             rows = await self._read_window(reader, terms, reached, through, loaded, first=False)
         for term in terms:
             term.loaded_through = through
-        await self._raise_bounds(rows, through)
+        await self._move_bounds(rows, through)
 
     def request(self, rows: Collection[JobRow], done: Callable[[], None]) -> None:
         """Load the cadences of these jobs beside everything else; `done` when they can fire."""
@@ -149,6 +150,7 @@ class Loader:
                 except BaseException:
                     for each in loaded.cadences:
                         each.term.abandon(each.row.id)
+                    self._feed.reapply(recorded)
                     raise
 
     async def _read_owed(self, reader: Reader, taken: Collection[TakenShard], loaded: _Loaded) -> None:
@@ -251,16 +253,19 @@ class Loader:
         following = each.cadence.next_second(max(oldest, each.term.fired - REACH))
         return following is not None and following <= each.term.fired
 
-    async def _raise_bounds(self, looked_at: Iterable[_Wanted], through: int) -> None:
+    async def _move_bounds(self, looked_at: Iterable[_Wanted], through: int) -> None:
+        """Raise bounds that lie behind; one made with another tzdata is written anew, be it lower."""
+        version = tzdata_version()
         bounds = []
         for each in looked_at:
             passed = each.term.mark - each.row.max_jitter
             bound = each.cadence.next_second(passed)
             # Inside the window a low bound costs nothing: the cadence would be looked at anyway.
-            if bound is not None and bound > through:
+            foreign = each.row.next_at is not None and each.row.tzdata != version
+            if bound is not None and (bound > through or foreign):
                 bounds.append((each.row.id, bound, passed))
         if bounds:
-            await self._marks.move_bounds(bounds, tzdata_version())
+            await self._marks.move_bounds(bounds, version)
 
     @property
     def set_aside(self) -> int:

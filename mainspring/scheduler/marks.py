@@ -13,7 +13,7 @@ a ledger row counted twice makes the bookkeeper look once at a second where noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import NamedTuple, cast
@@ -152,7 +152,8 @@ class Marks:
         settlement: Settlement,
         ours: set[int],
     ) -> None:
-        ledger = [(key, count) for key, count in settlement.ledger.items() if key[0] in ours]
+        # Not every count is a row: of a second whose every message was refused nothing was published.
+        ledger = [(key, count) for key, count in settlement.ledger.items() if key[0] in ours and count > 0]
         if ledger:
             await connection.execute(
                 query("add_to_ledger"),
@@ -160,14 +161,14 @@ class Marks:
                 [_second(second) for (_, second), _ in ledger],
                 [count for _, count in ledger],
             )
-        missed = [(key, count) for key, count in settlement.missed.items() if key.shard in ours]
+        missed = _by_gap(settlement.missed, ours)
         if missed:
             await connection.execute(
                 query("add_missed"),
-                [key.cadence_id for key, _ in missed],
-                [_second(key.gap_from) for key, _ in missed],
-                [_second(key.gap_to) for key, _ in missed],
-                [count for _, count in missed],
+                [cadence_id for cadence_id, _ in missed],
+                [_second(gap_from) for gap_from, _ in missed.values()],
+                [_second(gap_to) for _, gap_to in missed],
+                [count for _, count in missed.values()],
             )
         await _defer(connection, settlement.deferred, ours)
         await _bury(connection, settlement.too_large, ours)
@@ -184,10 +185,22 @@ class Marks:
         self._days = {day for day in self._days | days if day >= today}
 
 
+def _by_gap(missed: Mapping[MissedKey, int], ours: set[int]) -> dict[tuple[int, int], tuple[int, int]]:
+    """One row per cadence and end of a gap, in however many steps it was caught up: since when, how many."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for key, count in missed.items():
+        if key.shard in ours and count:
+            gap_from, before = found.get((key.cadence_id, key.gap_to), (key.gap_from, 0))
+            found[key.cadence_id, key.gap_to] = min(gap_from, key.gap_from), before + count
+    return found
+
+
 async def _defer(
     connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record], refused: Iterable[Refused], ours: set[int]
 ) -> None:
-    messages = [decode(message.value) for message in refused]
+    decoded = [decode(message.value) for message in refused]
+    # One statement cannot write a row twice, and a run that was published twice may have been refused twice.
+    messages = {(each.job.job_id, each.scheduled_at, each.attempt): each for each in decoded}.values()
     if messages:
         await connection.execute(
             query("defer_runs"),

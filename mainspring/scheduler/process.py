@@ -14,7 +14,6 @@ import asyncio
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,6 +31,7 @@ from mainspring.scheduler.database_clock import ALARM, REFUSAL, DatabaseClock
 from mainspring.scheduler.delivery import Delivery
 from mainspring.scheduler.duties import Duties
 from mainspring.scheduler.duties.janitor import Janitor
+from mainspring.scheduler.duties.resumer import Resumer
 from mainspring.scheduler.election import Election
 from mainspring.scheduler.feed import Feed, WorldChanged
 from mainspring.scheduler.firing import Firing
@@ -248,7 +248,7 @@ class _Parts:
         loader = Loader(pool, marks, feed, leadership.terms, background, settling.discard)
         feed.loader = loader
         topics = Topics(process.settings.kafka, options.topics)
-        delivery = Delivery(publisher, topics)
+        delivery = Delivery(publisher, topics, process.machine)
         firing = Firing(process.clock, leadership, feed, delivery, settling, metrics)
         takeover = Takeover(marks, leadership, loader, firing, settling, process.clock, background)
         election = Election(
@@ -259,7 +259,7 @@ class _Parts:
             shards=shards,
             leadership=leadership,
             takeover=takeover,
-            duties=Duties({"janitor": Janitor(pool)}, background),
+            duties=Duties({"janitor": Janitor(pool), "resumer": Resumer(pool, shards)}, background),
             unfit=process.unfit,
             clock=process.machine,
             lease=options.lease,
@@ -280,7 +280,7 @@ class _Parts:
         ]
 
     async def _feed_once(self, process: Scheduler) -> None:
-        began = time.monotonic()
+        began = process.clock.monotonic()
         await process.sample_clock(self.pool)
         try:
             await self.feed.run_once()
@@ -292,7 +292,7 @@ class _Parts:
         terms = self.leadership.terms
         if any(term.has_owed for term in terms.values()):
             self.firing.wake.set()
-        process.metrics.feed_poll.observe(time.monotonic() - began)
+        process.metrics.feed_poll.observe(process.clock.monotonic() - began)
         process.metrics.terms(terms, process.clock.now())
         if self.feed.applied is not None:
             process.metrics.feed_delay.set(process.clock.now() - self.feed.applied.at.timestamp())
@@ -300,9 +300,9 @@ class _Parts:
     async def _horizon_once(self, process: Scheduler) -> None:
         await process.look_for_the_future(self.marks)
         if process.clock.known:
-            began = time.monotonic()
+            began = process.clock.monotonic()
             await self.loader.extend(int(process.clock.now()) + WINDOW)
-            process.metrics.horizon_load.observe(time.monotonic() - began)
+            process.metrics.horizon_load.observe(process.clock.monotonic() - began)
             process.metrics.set_aside.set(self.loader.set_aside)
 
     async def _topics_once(self) -> None:

@@ -12,9 +12,11 @@ Memory: a member costs its bytes, an integer, and an entry in two dictionaries (
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import NamedTuple
 
-from mainspring.schedule import Cadence
+from mainspring.schedule import Cadence, jitter_offset
+from mainspring.schedule.wall import to_datetime
 from mainspring.schema.states import Lane, MissedPolicy, lane_of, topic_of
 
 
@@ -95,6 +97,18 @@ class Individual(NamedTuple):
             and (self.ends_at is None or scheduled_at < self.ends_at)
         )
 
+    def due(self, job_id: int, scheduled: int, following: int | None) -> int:
+        """The second in which the occurrence is due: its own and the job's jitter."""
+        if not self.jitter_seconds:
+            return scheduled
+        offset = jitter_offset(
+            job_id,
+            timedelta(seconds=self.jitter_seconds),
+            to_datetime(scheduled),
+            None if following is None else to_datetime(following),
+        )
+        return scheduled + int(offset.total_seconds())
+
     @property
     def is_plain_later(self) -> bool:
         """Whether only its youth makes it an individual."""
@@ -122,6 +136,24 @@ class Roster:
         if found is None:
             found = self.groups[key] = Group(self, key)
         return found
+
+    def latest(self, now: int, reach: int) -> int | None:
+        """The newest occurrence in (now - reach, now]: the only one that a jitter can still hold back.
+
+        An occurrence is due before the following one, whatever the jitter.
+        """
+        newest = self.cadence.newest(to_datetime(now - reach), to_datetime(now), 1)
+        return int(newest[0].timestamp()) if newest else None
+
+    def waiting(self, job_id: int, now: int) -> tuple[int, int, int] | None:
+        """The occurrence that a member's jitter may be holding back: (cadence, scheduled, due)."""
+        member = self.individuals.get(job_id)
+        if member is None or not member.jitter_seconds:
+            return None
+        scheduled = self.latest(now, member.jitter_seconds)
+        if scheduled is None:
+            return None
+        return self.cadence_id, scheduled, member.due(job_id, scheduled, self.cadence.next_second(scheduled))
 
     def job_ids(self) -> Iterator[int]:
         yield from self.individuals
@@ -169,6 +201,8 @@ class Home:
         place = self._places.pop(job_id, None)
         if isinstance(place, Group):
             del place.bodies[job_id]
+            if not place.bodies:
+                del place.roster.groups[place.key]
         elif place is not None:
             del place.individuals[job_id]
 

@@ -18,7 +18,7 @@ from mainspring.scheduler.leadership import Leadership
 from mainspring.scheduler.marks import Marks, Settlement
 from mainspring.scheduler.reading import TimerRow
 from mainspring.scheduler.terms import Term
-from mainspring.schema.errors import DatabaseUnavailable
+from mainspring.schema.errors import DatabaseUnavailable, PartitionBusy
 
 _RETRY_SECONDS = 0.5
 
@@ -84,7 +84,7 @@ class Settling:
                 await self._settle(taken)
                 taken = Pending()
             await self._delete_fired()
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, PartitionBusy) as error:
             log.warning("marks_wait", reason=str(error))
         except asyncpg.PostgresError:
             log.exception("settling_failed")
@@ -106,9 +106,10 @@ class Settling:
         self._fired += [(term, timer) for term, timer in taken.timers if term.shard in ours]
 
     async def _delete_fired(self) -> None:
-        orphans, self._orphans = self._orphans, []
+        orphans = list(self._orphans)
         if orphans:
             await self._marks.delete_timers(orphans)
+            del self._orphans[: len(orphans)]
         fired, self._fired = self._fired, []
         if not fired:
             return

@@ -36,21 +36,16 @@ INSERT INTO ledger (shard, second, published)
 SELECT * FROM unnest($1::smallint[], $2::timestamptz[], $3::integer[])
 ON CONFLICT (shard, second) DO UPDATE SET published = ledger.published + excluded.published;
 
--- Several buckets of one gap may come together, and a row can be inserted or added to only once.
 -- name: add_missed
 INSERT INTO missed (cadence_id, gap_from, gap_to, skipped)
-SELECT cadence_id, min(gap_from), gap_to, sum(skipped)
-FROM unnest($1::bigint[], $2::timestamptz[], $3::timestamptz[], $4::bigint[])
-     AS decided (cadence_id, gap_from, gap_to, skipped)
-GROUP BY cadence_id, gap_to
+SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::timestamptz[], $4::bigint[])
 ON CONFLICT (cadence_id, gap_to) DO UPDATE
 SET skipped = missed.skipped + excluded.skipped, gap_from = least(missed.gap_from, excluded.gap_from);
 
 -- A run that still has a timer keeps that one, moved: its new `changed` saves it from the deletion of the old.
 -- name: defer_runs
 INSERT INTO timers (shard, due_at, job_id, scheduled_at, attempt, retries, losses, cause)
-SELECT DISTINCT ON (job_id, scheduled_at, attempt)
-       shard, now() + $8 * interval '1 second', job_id, scheduled_at, attempt, retries, losses, 'deferred'
+SELECT shard, now() + $8 * interval '1 second', job_id, scheduled_at, attempt, retries, losses, 'deferred'
 FROM unnest($1::smallint[], $2::bigint[], $3::timestamptz[], $4::smallint[], $5::smallint[], $6::smallint[])
      AS run (shard, job_id, scheduled_at, attempt, retries, losses)
 WHERE shard = ANY ($7::smallint[])
