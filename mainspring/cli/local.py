@@ -6,29 +6,32 @@ import asyncio
 import json
 import shlex
 import signal
-import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mainspring.local import LocalStack, procfs
-from mainspring.local.failures import file_errors, tail, telling_line
+from mainspring.local.detached import start_detached
 from mainspring.local.foreground import run_until_signalled
 from mainspring.local.hold import Holder, holder_of
 from mainspring.local.layout import Running, RunningMember
+from mainspring.local.member import Member
+from mainspring.local.outside import ETCD, KAFKA, PARTS, POSTGRES
 from mainspring.local.probes import brokers_seen, etcd_answers, postgres_answers
-from mainspring.local.stack import POSTGRES_VARIABLE
 from mainspring.schema.errors import LocalStackError
 
+_DEFAULT = Path(".mainspring")
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 
 _directory = click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path(".mainspring"),
+    default=_DEFAULT,
     show_default=True,
     help="Where the stack keeps its data.",
 )
@@ -66,27 +69,41 @@ def up(
     if detach:
         _detach(directory)
         return
+    place = None if ephemeral else directory
     stack = LocalStack(
-        None if ephemeral else directory,
+        place,
         brokers=int(brokers),
         etcd=int(etcd),
         postgres_port=postgres_port,
         kafka_port=kafka_port,
         etcd_port=etcd_port,
-        progress=_say,
+        progress=say,
     )
+    keep_up(stack, place)
+
+
+def keep_up(
+    stack: LocalStack,
+    directory: Path | None,
+    prepare: Callable[[LocalStack], Awaitable[None]] | None = None,
+) -> None:
+    """Run a stack in the foreground until a signal ends it: start, prepare, show where it is, watch.
+
+    Ending what was up is what Ctrl-C is for; an interrupted start is not a success.
+    """
     was_up = False
 
     async def stay() -> None:
         nonlocal was_up
         async with stack:
+            if prepare is not None:
+                await prepare(stack)
             was_up = True
-            _show_addresses(stack, None if ephemeral else directory)
+            show_addresses(stack, directory)
             await stack.watch()
 
     ended_by = run_until_signalled(stay())
-    _say("stopped")
-    # Ending a stack that was up is what Ctrl-C is for; an interrupted start is not a success.
+    say("stopped")
     if ended_by is not None and not was_up:
         sys.exit(128 + ended_by)
 
@@ -97,14 +114,17 @@ def down(directory: Path) -> None:
     """Stop the stack that runs in a directory."""
     holder = holder_of(directory)
     if holder is None:
-        _say(f"nothing runs in {directory}")
+        say(f"nothing runs in {directory}")
         return
     procfs.send_exactly(holder.pid, holder.started, signal.SIGTERM)
     if not _released(directory, holder):
-        _say(f"process {holder.pid} did not stop within {_STOP_SECONDS:.0f} s; killing it")
+        say(f"process {holder.pid} did not stop within {_STOP_SECONDS:.0f} s; killing it")
         procfs.send_exactly(holder.pid, holder.started, signal.SIGKILL)
-        _released(directory, holder)
-    _say("stopped")
+        if not _released(directory, holder):
+            raise LocalStackError(
+                f"process {holder.pid} cannot be stopped from here", "stop it where it was started"
+            )
+    say("stopped")
 
 
 @command.command()
@@ -113,17 +133,16 @@ def down(directory: Path) -> None:
 def status(directory: Path, *, as_json: bool) -> None:
     """Ask every server a real request; exits 1 unless all of them answer."""
     holder, running = _look(directory)
-    answers = asyncio.run(_ask(running)) if running else {}
-    members = running.members if running else []
+    if holder is None:
+        say(f"nothing runs in {directory}; start it with `{_spelt('up', directory)}`")
+    report = asyncio.run(_report(directory, holder, running))
     if as_json:
-        click.echo(json.dumps(_status_object(directory, holder, members, answers), indent=2))
-    elif holder is None:
-        _say(f"nothing runs in {directory}; start it with `mainspring local up`")
-    else:
-        _say(f"{directory} is held by process {holder.pid} since {holder.since}")
-        for row in _table(members, answers):
+        click.echo(json.dumps(report, indent=2))
+    elif holder is not None:
+        say(f"{directory} is held by process {holder.pid} since {holder.since}")
+        for row in _table(report):
             click.echo(row)
-    if holder is None or not members or not all(answers.values()):
+    if not report["ready"] or not all(member["answers"] for member in report["members"]):
         sys.exit(1)
 
 
@@ -133,49 +152,50 @@ def env(directory: Path) -> None:
     """Print the variables of the running stack: eval "$(mainspring local env)"."""
     _, running = _look(directory)
     if running is None or not running.ready:
-        raise LocalStackError(f"no stack is ready in {directory}", "start it with `mainspring local up`")
+        raise LocalStackError(
+            f"no stack is ready in {directory}", f"start it with `{_spelt('up', directory)}`"
+        )
     for name, value in running.environment.items():
         click.echo(f"export {name}={shlex.quote(value)}")
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Talk goes to stderr, so that stdout stays data."""
     click.echo(line, err=True)
 
 
-def _show_addresses(stack: LocalStack, directory: Path | None) -> None:
-    _say("")
+def show_addresses(stack: LocalStack, directory: Path | None) -> None:
+    """Where the servers are; a throw-away, which `env` cannot find, shows its variables instead."""
+    say("")
     if directory is None:
         for name, value in stack.environment().items():
-            _say(f"  export {name}={shlex.quote(value)}")
+            say(f"  export {name}={shlex.quote(value)}")
     else:
-        for member in stack.members:
-            _say(f"  {member.name:<10} {member.address}")
-        suffix = "" if directory == Path(".mainspring") else f" --directory {shlex.quote(str(directory))}"
-        _say(f'\nIn another terminal: eval "$(mainspring local env{suffix})"')
-    _say("Ready. Ctrl-C stops everything.")
+        _show_members(stack.members, directory)
+    say("Ready. Ctrl-C stops everything.")
+
+
+def _show_members(members: Sequence[Member | RunningMember], directory: Path) -> None:
+    for member in members:
+        say(f"  {member.name:<10} {member.address}")
+    say(f'\nIn another terminal: eval "$({_spelt("env", directory)})"')
+
+
+def _spelt(verb: str, directory: Path) -> str:
+    """The command as somebody in this place would type it."""
+    option = "" if directory == _DEFAULT else f" --directory {shlex.quote(str(directory))}"
+    return f"mainspring local {verb}{option}"
 
 
 def _detach(directory: Path) -> None:
-    """Start the same command once more, without --detach, in a session of its own; wait until it is ready."""
-    log = directory / "up.log"
-    with file_errors(directory):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            child = subprocess.Popen(
-                [sys.executable, *(word for word in sys.argv if word != "--detach")],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-    while child.poll() is None:
-        holder, running = _look(directory)
-        if holder is not None and holder.pid == child.pid and running is not None and running.ready:
-            _say(f"ready; process {child.pid} keeps it running, `mainspring local down` stops it")
-            return
-        time.sleep(_POLL_SECONDS)
-    reason = telling_line(tail(log)).removeprefix("mainspring: ")
-    raise LocalStackError(reason, f"all of it is in {log}")
+    argv = [sys.executable, *(word for word in sys.argv if word != "--detach")]
+    code = start_detached(argv, directory, say)
+    holder, running = _look(directory)
+    if code != 0 or holder is None or running is None:
+        sys.exit(code or 1)
+    say("")
+    _show_members(running.members, directory)
+    say(f"Ready. Process {holder.pid} keeps it running; `{_spelt('down', directory)}` stops it.")
 
 
 def _released(directory: Path, holder: Holder) -> bool:
@@ -190,30 +210,17 @@ def _released(directory: Path, holder: Holder) -> bool:
 
 def _look(directory: Path) -> tuple[Holder | None, Running | None]:
     holder = holder_of(directory)
-    return holder, Running.load(directory) if holder is not None else None
+    return holder, Running.load(directory, holder)
 
 
-async def _ask(running: Running) -> dict[str, bool]:
-    """Every member's answer to a real request, all asked at once."""
-    names = [member.name for member in running.members]
-    answers = await asyncio.gather(*(_answers(member, running) for member in running.members))
-    return dict(zip(names, answers, strict=True))
-
-
-async def _answers(member: RunningMember, running: Running) -> bool:
-    if member.part == "postgres":
-        return await postgres_answers(running.environment.get(POSTGRES_VARIABLE, ""))
-    if member.part == "kafka":
-        return member.address in await brokers_seen(member.address)
-    return await etcd_answers(member.address)
-
-
-def _status_object(
-    directory: Path, holder: Holder | None, members: list[RunningMember], answers: dict[str, bool]
-) -> dict[str, object]:
+async def _report(directory: Path, holder: Holder | None, running: Running | None) -> dict[str, Any]:
+    """What `status` tells, every member asked at once."""
+    members = running.members if running else []
+    answers = await asyncio.gather(*(_answers(member, running) for member in members if running))
     return {
         "directory": str(directory),
         "running": holder is not None,
+        "ready": running is not None and running.ready,
         "pid": holder.pid if holder else None,
         "since": holder.since if holder else None,
         "members": [
@@ -221,17 +228,40 @@ def _status_object(
                 "name": member.name,
                 "address": member.address,
                 "pid": member.pid,
-                "answers": answers[member.name],
+                "answers": answer,
                 "log": member.log,
             }
-            for member in members
+            for member, answer in zip(members, answers, strict=True)
         ],
+        "outside": _outside(running),
     }
 
 
-def _table(members: list[RunningMember], answers: dict[str, bool]) -> list[str]:
+async def _answers(member: RunningMember, running: Running) -> bool:
+    if member.part == KAFKA.name:
+        return member.address in await brokers_seen(member.address)
+    if member.part == ETCD.name:
+        return await etcd_answers(member.address)
+    dsn = running.environment.get(POSTGRES.variable)
+    return dsn is not None and await postgres_answers(dsn)
+
+
+def _outside(running: Running | None) -> list[str]:
+    """The parts that are used and not started here."""
+    if running is None:
+        return []
+    ours = {member.part for member in running.members}
+    return [
+        part.name
+        for part in PARTS
+        if part.name not in ours and any(name.startswith(part.variable) for name in running.environment)
+    ]
+
+
+def _table(report: dict[str, Any]) -> list[str]:
     rows = [("member", "address", "pid", "state")]
-    for member in members:
-        state = "answers" if answers[member.name] else "does not answer"
-        rows.append((member.name, member.address, str(member.pid or "-"), state))
+    for member in report["members"]:
+        state = "answers" if member["answers"] else "does not answer"
+        rows.append((member["name"], member["address"], str(member["pid"] or "-"), state))
+    rows += [(name, "-", "-", "outside: not asked") for name in report["outside"]]
     return [f"{name:<10} {address:<22} {pid:>8}  {state}" for name, address, pid, state in rows]

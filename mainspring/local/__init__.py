@@ -5,8 +5,9 @@
         await stack.brokers[0].kill()                   # every member can fail alone
         await stack.brokers[0].start()
 
-`stack.py` has the whole, `member.py` what one server can do, `process.py` why no server outlives its parent,
-`postgres.py`, `kafka.py` and `etcd.py` where the programs come from. Production uses none of this.
+`stack.py` has the whole, `member.py` what one server can do, `process.py` why no server outlives its parent;
+`postgres_binaries.py`, `java.py`, `jars.py` and `etcd.py` say where the programs come from, `outside.py` what
+somebody else's servers change. Production uses none of this.
 """
 
 from __future__ import annotations

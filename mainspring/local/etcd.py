@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ from mainspring.local.failures import file_errors, tail, telling_line
 from mainspring.local.member import Member
 from mainspring.local.ports import HOST
 from mainspring.local.probes import etcd_answers
-from mainspring.local.process import Command, Spawner, in_thread, run, server_environment
+from mainspring.local.process import Command, Spawner, run, server_environment
+from mainspring.local.waiting import in_thread
 from mainspring.local.wheels import wheel_directory
 from mainspring.schema.errors import LocalStackError
 
@@ -34,6 +36,7 @@ SETTING = "MAINSPRING_LOCAL_ETCD"
 OLDEST_SAFE = (3, 5, 6)
 BUILD_VERSION = "3.6.16"
 
+_ABANDONED_AFTER_SECONDS = 3600.0
 _SOURCES = Path(__file__).with_name("etcd-build")
 _SOURCE_FILES = ("main.go", "go.mod", "go.sum")
 
@@ -75,6 +78,7 @@ class EtcdFinder:
         self._progress(f"etcd: building {BUILD_VERSION} with {go} (about a minute, only this once)")
         with file_errors(target.parent):
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sweep_abandoned(target.parent)
             place = Path(tempfile.mkdtemp(dir=target.parent, prefix="build-"))
         try:
             return await self._build_in(place, go, target)
@@ -97,7 +101,7 @@ class EtcdFinder:
                 ".",
             ],
             directory=place,
-            environment={**self._variables, "CGO_ENABLED": "0"},
+            environment={**self._variables, "CGO_ENABLED": "0", "GOTMPDIR": str(place)},
         )
         log = target.parent / "build.log"
         with file_errors(log):
@@ -122,6 +126,13 @@ class EtcdFinder:
             "install Go or a newer etcd for fault tests"
         )
         return package / "etcdbin" / "etcd"
+
+
+def _sweep_abandoned(cache: Path) -> None:
+    """Remove what a killed build left; one that is younger than an hour may still run."""
+    for place in cache.glob("build-*/"):
+        if time.time() - place.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _explicit(path: Path) -> Path:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import sys
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from mainspring.local.failures import file_errors
 from mainspring.schema.errors import LocalStackError
 
 _FILE = "held-by.json"
+_WRITING_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +90,26 @@ def holder_of(directory: Path) -> Holder | None:
         descriptor = os.open(directory / _FILE, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise LocalStackError(f"{directory} belongs to another user", "ask as that user") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(directory)
+        return _read_patiently(directory)
     else:
         return None
     finally:
         os.close(descriptor)
+
+
+def _read_patiently(directory: Path) -> Holder:
+    """Wait out the moment between locking and writing."""
+    deadline = time.monotonic() + _WRITING_SECONDS
+    while (holder := _read(directory)) is None:
+        if time.monotonic() > deadline:
+            raise _held(directory)
+        time.sleep(0.01)
+    return holder
 
 
 def _read(directory: Path) -> Holder | None:

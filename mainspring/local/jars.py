@@ -7,14 +7,16 @@ silently moves Kafka's own version.
 
 The Maven client only warns about a bad checksum, and a cut download stays under its final name. So it works
 in a directory of its own, and a file is moved into the cache only after its hash was right. A wrong one is
-deleted and fetched once more; a second wrong one is an error.
+deleted and fetched once more, and so is a download that broke; the second failure is an error.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from mainspring.local.cache import cache_directory, locked
-from mainspring.local.failures import file_errors
+from mainspring.local.failures import FILE_ERRORS, file_errors
 from mainspring.schema.errors import LocalStackError
 
 REPOSITORY_SETTING = "MAINSPRING_LOCAL_MAVEN"
@@ -67,6 +69,8 @@ class JarStore:
     def classpath(self, jars: list[Jar]) -> list[Path]:
         """Where all jars are, every one with the right content."""
         with locked(self._directory):
+            for abandoned in self._directory.glob("fetch-*"):
+                shutil.rmtree(abandoned, ignore_errors=True)
             wrong = [jar for jar in jars if not self._is_right(jar)]
             for number, jar in enumerate(wrong, start=1):
                 self._progress(f"kafka: downloading {number} of {len(wrong)}: {jar.filename}")
@@ -89,33 +93,49 @@ class JarStore:
         return False
 
     def _fetch_checked(self, jar: Jar) -> None:
-        for _ in range(2):
-            with tempfile.TemporaryDirectory(dir=self._directory, prefix="fetch-") as staging:
-                fetched = self._fetch(jar, Path(staging))
-                if sha256_of(fetched) == jar.sha256:
-                    os.replace(fetched, self._path(jar))
-                    return
-        raise LocalStackError(
-            f"{jar} was downloaded twice and both times its content was not the expected one",
-            f"check the network's proxy or set {REPOSITORY_SETTING} to a Maven repository you trust",
-        )
-
-    def _fetch(self, jar: Jar, staging: Path) -> Path:
-        maven = _maven()
-        remote = {"setting": self._repository.rstrip("/")} if self._repository else None
-        context = maven.MavenContext(repo_cache=staging, remote_repos=remote)
-        artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
         try:
-            with file_errors(self._directory):
-                return Path(artifact.resolve())
-        except LocalStackError:
+            self._fetch(jar)
+        except _NotFetched as failure:
+            self._progress(f"kafka: {jar.filename}: {failure}; trying once more")
+            try:
+                self._fetch(jar)
+            except _NotFetched as again:
+                raise LocalStackError(
+                    f"{jar} cannot be downloaded: {again}",
+                    f"check the network, or set {REPOSITORY_SETTING} to a Maven repository you trust",
+                ) from again
+
+    def _fetch(self, jar: Jar) -> None:
+        with (
+            file_errors(self._directory),
+            tempfile.TemporaryDirectory(dir=self._directory, prefix="fetch-") as staging,
+        ):
+            fetched = _download(jar, Path(staging), self._repository)
+            if sha256_of(fetched) != jar.sha256:
+                raise _NotFetched("what came is not the expected content")
+            os.replace(fetched, self._path(jar))
+
+
+class _NotFetched(Exception):
+    """One attempt failed; the text says how."""
+
+
+def _download(jar: Jar, staging: Path, repository: str | None) -> Path:
+    maven = _maven()
+    remote = {"setting": repository.rstrip("/")} if repository else None
+    context = maven.MavenContext(repo_cache=staging, remote_repos=remote)
+    artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
+    try:
+        return Path(artifact.resolve())
+    # The client lets through whatever its HTTP library, the file system or itself raises.
+    except Exception as error:
+        # It closes no answer that is not a 200; forgetting its frames does, before the socket is collected.
+        traceback.clear_frames(error.__traceback__)
+        if isinstance(error, OSError) and error.errno in FILE_ERRORS:
             raise
-        # The client lets through whatever its HTTP library, the file system or itself raises.
-        except Exception as error:
-            raise LocalStackError(
-                f"{jar} cannot be downloaded ({type(error).__name__})",
-                f"check the network, or set {REPOSITORY_SETTING} to a Maven repository within reach",
-            ) from error
+        if isinstance(error, RuntimeError):
+            raise _NotFetched("the repository did not send it") from error
+        raise _NotFetched(f"the repository cannot be reached ({type(error).__name__})") from error
 
 
 def _maven() -> Any:

@@ -8,22 +8,35 @@ from __future__ import annotations
 
 import base64
 import shlex
+import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mainspring.local.failures import ended, file_errors
+from mainspring.local.failures import file_errors
 from mainspring.local.jars import LIST, JarStore, read_list
 from mainspring.local.java import find_java
 from mainspring.local.member import Member
 from mainspring.local.ports import HOST
 from mainspring.local.probes import brokers_seen
-from mainspring.local.process import Command, Spawner, run, server_environment
+from mainspring.local.process import Command, Spawner, server_environment
 
 JAVA_OPTIONS_SETTING = "MAINSPRING_LOCAL_KAFKA_JAVA_OPTIONS"
 # The first compiler stage alone starts fastest and costs throughput: a benchmark gives its own options.
 JAVA_OPTIONS = "-Xms512m -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+# The broker's own directory, without its name: a comma, a backslash or an umlaut in the user's path would
+# mean something else in a list of directories, a properties file or a Java argument.
+_HERE = "/proc/self/cwd"
+_PROPERTIES = f"{_HERE}/server.properties"
+# Java unpacks native libraries and writes counters into the system's temporary directory; when killed, it
+# leaves them there.
+_JAVA_FILES = (
+    f"-Dlog4j2.configurationFile={_HERE}/log4j2.properties",
+    f"-Djava.io.tmpdir={_HERE}/scratch",
+    "-XX:-UsePerfData",
+)
 
 _LOGGING = """\
 rootLogger.level = INFO
@@ -46,13 +59,13 @@ class Runtime:
     jars: list[Path]
 
     def command(self, main_class: str, *arguments: str, directory: Path, heap: bool) -> Command:
-        logging = f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}"
         options = self.options if heap else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         classpath = ":".join(map(str, self.jars))
         return Command(
-            argv=[str(self.java), *options, logging, "-cp", classpath, main_class, *arguments],
+            argv=[str(self.java), *options, *_JAVA_FILES, "-cp", classpath, main_class, *arguments],
             directory=directory,
-            environment=server_environment(),
+            # Java reads its own arguments in the locale's encoding: a cache below /home/jörg must be found.
+            environment=server_environment(LC_ALL="C.UTF-8"),
         )
 
 
@@ -79,7 +92,7 @@ class Node:
         return f"{HOST}:{self.client_port}"
 
 
-def configuration(node: Node, nodes: list[Node], data: Path) -> str:
+def configuration(node: Node, nodes: list[Node]) -> str:
     """server.properties of one node. Three nodes keep three copies of everything and need two to write."""
     copies = min(3, len(nodes))
     in_sync = 2 if copies == 3 else 1
@@ -93,7 +106,7 @@ def configuration(node: Node, nodes: list[Node], data: Path) -> str:
         "advertised.listeners": f"CLIENTS://{node.address}",
         "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "CLIENTS",
-        "log.dirs": data,
+        "log.dirs": f"{_HERE}/data",
         # A misspelt topic is an error, not a new topic with the wrong number of partitions.
         "auto.create.topics.enable": "false",
         "default.replication.factor": copies,
@@ -106,6 +119,9 @@ def configuration(node: Node, nodes: list[Node], data: Path) -> str:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": 8,
+        # A killed node may come back only when its last session is over: by default after nine seconds.
+        "broker.session.timeout.ms": 4000,
+        "broker.heartbeat.interval.ms": 1000,
         # The first consumer of a group need not wait for others: they are on this machine.
         "group.initial.rebalance.delay.ms": 0,
         # 128 MB of the heap by default, for compacting topics that a local stack hardly has.
@@ -115,8 +131,14 @@ def configuration(node: Node, nodes: list[Node], data: Path) -> str:
 
 
 def new_cluster_id() -> str:
-    """A random id in the form Kafka uses: 16 bytes in URL-safe base64, no padding."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """A random id in the form Kafka uses: 16 bytes in URL-safe base64, no padding.
+
+    One that begins with a hyphen is drawn again: Kafka's own tool would take it for an option.
+    """
+    while True:
+        drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not drawn.startswith("-"):
+            return drawn
 
 
 class Broker(Member):
@@ -142,36 +164,29 @@ class Broker(Member):
         self._runtime = runtime
         self._progress = progress
 
-    @property
-    def _properties(self) -> Path:
-        return self.directory / "server.properties"
-
     async def prepare(self) -> None:
         with file_errors(self.directory):
             (self.directory / "data").mkdir(mode=0o700, parents=True, exist_ok=True)
-            text = configuration(self._node, self._nodes, self.directory / "data")
-            self._properties.write_text(text, encoding="utf-8")
+            shutil.rmtree(self.directory / "scratch", ignore_errors=True)
+            (self.directory / "scratch").mkdir(mode=0o700)
+            text = configuration(self._node, self._nodes)
+            (self.directory / "server.properties").write_text(text, encoding="ascii")
             (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
         if not (self.directory / "data" / "meta.properties").exists():
             self._progress(f"{self.name}: formatting its storage")
             await self._format()
 
     async def _format(self) -> None:
-        start = self.log.stat().st_size if self.log.exists() else 0
         command = self._runtime().command(
             "kafka.tools.StorageTool",
-            *("format", "--ignore-formatted", "-t", self._cluster_id, "-c", str(self._properties)),
+            *("format", "--ignore-formatted", "-t", self._cluster_id, "-c", _PROPERTIES),
             directory=self.directory,
             heap=False,
         )
-        code = await run(self._spawner, command, self.log)
-        if code != 0:
-            raise ended(f"{self.name}'s storage format", self.log, exit_code=code, start=start)
+        await self.run_tool(f"{self.name}'s storage format", command)
 
     def command(self) -> Command:
-        return self._runtime().command(
-            "kafka.Kafka", str(self._properties), directory=self.directory, heap=True
-        )
+        return self._runtime().command("kafka.Kafka", _PROPERTIES, directory=self.directory, heap=True)
 
     async def answers(self) -> bool:
         """Whether it answers a metadata request and counts itself among the brokers."""

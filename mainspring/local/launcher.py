@@ -26,11 +26,18 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
+def become(user: int, group: int) -> None:
+    try:
+        os.setgroups([])
+        os.setgid(group)
+        os.setuid(user)
+    except OSError as error:
+        sys.exit(f"root cannot become the user {user} here: {error.strerror}")
+
+
 def launch(parent: int, user: str, group: str, argv: list[str]) -> None:
     if user != "-":
-        os.setgroups([])
-        os.setgid(int(group))
-        os.setuid(int(user))
+        become(int(user), int(group))
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         sys.exit(f"the parent-death signal cannot be set: {os.strerror(ctypes.get_errno())}")

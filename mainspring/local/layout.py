@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Self
 
 from mainspring.local.failures import file_errors
+from mainspring.local.hold import Holder
 from mainspring.local.kafka import new_cluster_id
-from mainspring.local.ports import free_port, is_free, named_port
+from mainspring.local.ports import free_port, is_free, require_free
 from mainspring.schema.errors import LocalStackError
 
 
@@ -68,11 +69,15 @@ class Layout:
             )
         setattr(self, part, count)
 
-    def port(self, name: str, *, wanted: int | None = None, fixed: bool = False) -> int:
-        """The port of one listener: the one named by the user, the one it had, or a free one."""
-        if wanted is not None:
-            self.ports[name] = named_port(name, wanted)
-            return wanted
+    def reserve(self, named: Mapping[str, int]) -> None:
+        """Write down the ports that the user named; a listener that had one of them will get another."""
+        for name, port in named.items():
+            require_free(name, port)
+        kept = {name: port for name, port in self.ports.items() if port not in named.values()}
+        self.ports = kept | dict(named)
+
+    def port(self, name: str, *, fixed: bool = False) -> int:
+        """The port of one listener: the one it was given or had, when that is free; else another one."""
         known = self.ports.get(name)
         if known is None or not is_free(known):
             if known is not None and fixed:
@@ -99,16 +104,22 @@ class RunningMember:
 class Running:
     """What the process that runs a stack tells others."""
 
+    pid: int
     ready: bool
     environment: Mapping[str, str]
     members: list[RunningMember]
 
     @classmethod
-    def load(cls, directory: Path) -> Self | None:
-        """What the directory says, None when it says nothing; whether that still runs, the hold tells."""
+    def load(cls, directory: Path, holder: Holder | None) -> Self | None:
+        """What the holder of the directory tells; None while it, or nobody, has said anything.
+
+        A stack that was killed could not take back what it told: only the holder's own words count.
+        """
         try:
             content = json.loads((directory / "running.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
+            return None
+        if holder is None or content["pid"] != holder.pid:
             return None
         members = [RunningMember(**member) for member in content.pop("members")]
         return cls(members=members, **content)

@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from mainspring.local.failures import ended, file_errors
-from mainspring.local.process import Command, Process, Spawner
+from mainspring.local.process import Command, Process, Spawner, end_leftovers, run
+from mainspring.local.waiting import to_the_end
 from mainspring.schema.errors import LocalStackError
 
-STOP_GRACE_SECONDS = 4.0
+STOP_GRACE_SECONDS = 3.0
 READY_SECONDS = 60.0
 _PROBE_PAUSE_SECONDS = 0.03
 
@@ -54,20 +55,18 @@ class Member(ABC):
         """The server's process id; None while it does not run."""
         return self._process.pid if self._process is not None and self._process.running else None
 
-    @property
-    def process(self) -> Process | None:
-        """The process last started, running or not; None when stopped through this object."""
-        return self._process
-
-    @property
-    def died(self) -> bool:
-        """Whether it ended without having been told to."""
-        return self._process is not None and not self._process.running
+    def refuse_the_dead(self) -> None:
+        """Raise, with the reason from its log, when it ended without having been told to."""
+        process = self._process
+        if process is not None and process.exit_code is not None:
+            self._process = None
+            raise ended(self.name, self.log, exit_code=process.exit_code, start=self._log_start)
 
     async def start(self) -> None:
         """Start the server and wait until it answers; no effect when it runs."""
         if self.pid is not None:
             return
+        await end_leftovers(self.directory)
         await self.prepare()
         self.launch()
         await self.wait_ready()
@@ -79,6 +78,14 @@ class Member(ABC):
             self._process = self._spawner.spawn(self.command(), self.log)
         self.on_change()
 
+    async def run_tool(self, name: str, command: Command) -> None:
+        """Run a tool of this server to its end, into the server's log; its failure is ours."""
+        with file_errors(self.directory):
+            start = self.log.stat().st_size if self.log.exists() else 0
+            code = await run(self._spawner, command, self.log)
+        if code != 0:
+            raise ended(name, self.log, exit_code=code, start=start)
+
     async def wait_ready(
         self, question: Callable[[], Awaitable[bool]] | None = None, *, timeout: float = READY_SECONDS
     ) -> None:
@@ -87,7 +94,7 @@ class Member(ABC):
         try:
             async with asyncio.timeout(timeout):
                 while not await ask():
-                    self._refuse_the_dead()
+                    self._refuse_the_stopped()
                     await asyncio.sleep(_PROBE_PAUSE_SECONDS)
         except TimeoutError as error:
             await self.stop()
@@ -95,7 +102,7 @@ class Member(ABC):
                 f"{self.name} did not answer within {timeout:.0f} s", f"its log is {self.log}"
             ) from error
         # Another server may have taken the port and answered in its place.
-        self._refuse_the_dead()
+        self._refuse_the_stopped()
 
     async def stop(self) -> None:
         """Stop in an orderly way, by SIGKILL after the grace; a paused member too."""
@@ -108,8 +115,7 @@ class Member(ABC):
         """End it at once with SIGKILL, everything below it too, and wait until it is gone."""
         if self._process is not None:
             process, self._process = self._process, None
-            process.kill()
-            await process.wait()
+            await to_the_end(process.end())
             self.on_change()
 
     def pause(self) -> None:
@@ -130,10 +136,7 @@ class Member(ABC):
             raise LocalStackError(f"{self.name} does not run", "start it first")
         return self._process
 
-    def _refuse_the_dead(self) -> None:
-        process = self._process
-        if process is None:
+    def _refuse_the_stopped(self) -> None:
+        self.refuse_the_dead()
+        if self._process is None:
             raise LocalStackError(f"{self.name} was stopped while it started", "start it again")
-        if process.exit_code is not None:
-            self._process = None
-            raise ended(self.name, self.log, exit_code=process.exit_code, start=self._log_start)

@@ -6,6 +6,7 @@ program's outgoing connection can take it in between; below that range only anot
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from pathlib import Path
 from mainspring.schema.errors import LocalStackError
 
 HOST = "127.0.0.1"
+HIGHEST = 65535
 _LOWEST = 15000
 _DEFAULT_EPHEMERAL_START = 32768
 _ATTEMPTS = 500
@@ -21,14 +23,18 @@ _ATTEMPTS = 500
 
 def is_free(port: int) -> bool:
     """Whether a server could listen on this port now."""
+    return _obstacle(port) is None
+
+
+def _obstacle(port: int) -> OSError | None:
     with socket.socket() as probe:
         # As the servers do: connections of the last one that linger in TIME_WAIT are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def free_port(avoid: Iterable[int] = ()) -> int:
@@ -44,13 +50,18 @@ def free_port(avoid: Iterable[int] = ()) -> int:
     )
 
 
-def named_port(name: str, port: int) -> int:
-    """The port the user named, or the reason why it cannot be had."""
-    if not is_free(port):
+def require_free(name: str, port: int) -> None:
+    """Refuse a port that the user named and that cannot be had."""
+    obstacle = _obstacle(port)
+    if obstacle is None:
+        return
+    if obstacle.errno == errno.EADDRINUSE:
         raise LocalStackError(
             f"port {port} for {name} is taken", "stop the program that listens there or name another port"
         )
-    return port
+    raise LocalStackError(
+        f"port {port} for {name} cannot be had ({obstacle.strerror})", "name another port"
+    ) from obstacle
 
 
 def _ephemeral_start() -> int:

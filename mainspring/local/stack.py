@@ -7,45 +7,37 @@ are started.
 
 Start: the three parts in parallel, each with its own preparation (binaries, database, format); the first
 failure cancels the others, stops what runs and is raised itself. A cancelled start (Ctrl-C) does the same.
-Stop: all members in parallel; each is asked, and killed after four seconds.
+Stop: all members in parallel; each is asked, and killed after three seconds. The last of three brokers always
+is: it waits for a quorum that has gone.
 
 A part whose variable is set (MAINSPRING_POSTGRES_DSN, MAINSPRING_KAFKA, MAINSPRING_ETCD) is somebody else's
-server: it is used, neither started nor stopped, and its variables are passed on as they are.
+server: it must answer, is neither started nor stopped, and its variables are passed on as they are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import signal
-import tempfile
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mainspring.local import procfs
 from mainspring.local.etcd import EtcdFinder, EtcdMember, Peer
-from mainspring.local.failures import ended, file_errors
+from mainspring.local.failures import file_errors
 from mainspring.local.hold import Hold
 from mainspring.local.kafka import Broker, Node, Runtime, find_runtime
 from mainspring.local.layout import Layout, Running, RunningMember
 from mainspring.local.member import Member
+from mainspring.local.outside import ETCD, KAFKA, PARTS, POSTGRES, outside_variables, require_answer
+from mainspring.local.ports import HIGHEST
 from mainspring.local.postgres import Postgres
-from mainspring.local.process import Spawner, in_thread, together
+from mainspring.local.process import Spawner, end_leftovers
+from mainspring.local.throwaway import make_directory, throw_away
+from mainspring.local.waiting import in_thread, to_the_end, together
 from mainspring.schema.errors import InvalidInput, LocalStackError
 
-POSTGRES_VARIABLE = "MAINSPRING_POSTGRES_DSN"
-KAFKA_VARIABLE = "MAINSPRING_KAFKA"
-ETCD_VARIABLE = "MAINSPRING_ETCD"
-
-_PROGRAMS = frozenset({"postgres", "java", "etcd"})
-_EPHEMERAL_PREFIX = "mainspring-ephemeral-"
-# A throw-away directory is abandoned when nobody holds it and it is older than the moment of its making.
-_ABANDONED_AFTER_SECONDS = 60.0
 _WATCH_SECONDS = 0.25
 
 
@@ -80,13 +72,13 @@ class LocalStack:
         self.brokers: list[Broker] = []
         self.etcd: list[EtcdMember] = []
         self._variables = dict(os.environ if environment is None else environment)
-        self._outside = outside_parts(self._variables)
+        self._outside = {part: outside_variables(part, self._variables) for part in PARTS}
         self._wanted = {
-            "postgres": 1 if postgres and not self._is_outside("POSTGRES") else 0,
-            "kafka": brokers if kafka and not self._is_outside("KAFKA") else 0,
-            "etcd": etcd if not self._is_outside("ETCD") else 0,
+            POSTGRES: 1 if postgres and not self._outside[POSTGRES] else 0,
+            KAFKA: brokers if kafka and not self._outside[KAFKA] else 0,
+            ETCD: etcd if not self._outside[ETCD] else 0,
         }
-        self._named_ports = {"postgres": postgres_port, "kafka": kafka_port, "etcd": etcd_port}
+        self._named_ports = self._name_ports(postgres_port, kafka_port, etcd_port)
         self._progress = progress or (lambda _: None)
         self._kafka_java_options = kafka_java_options
         self._ephemeral = directory is None
@@ -95,6 +87,7 @@ class LocalStack:
         self._runtime: Runtime | None = None
         self._etcd_binary: Path | None = None
         self._ready = False
+        self._failed = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -112,72 +105,97 @@ class LocalStack:
 
     def environment(self) -> dict[str, str]:
         """The variables by which every Mainspring process finds this stack."""
-        variables = dict(self._outside)
+        variables = self._outside[POSTGRES] | self._outside[KAFKA] | self._outside[ETCD]
         if self.postgres is not None:
-            variables[POSTGRES_VARIABLE] = self.postgres.dsn
+            variables[POSTGRES.variable] = self.postgres.dsn
         if self.brokers:
-            variables[KAFKA_VARIABLE] = ",".join(broker.address for broker in self.brokers)
+            variables[KAFKA.variable] = ",".join(broker.address for broker in self.brokers)
         if self.etcd:
-            variables[ETCD_VARIABLE] = ",".join(member.address for member in self.etcd)
+            variables[ETCD.variable] = ",".join(member.address for member in self.etcd)
         return variables
 
     async def start(self) -> None:
         """Start everything; returns when each server has answered a real request."""
         if self._hold is not None:
             raise LocalStackError("this stack runs already", "stop it first")
+        self._failed = False
         try:
             directory = self._take_directory()
-            await _end_leftovers(directory)
-            self._spawner = Spawner()
-            self._make_members(directory, self._spawner)
-            await together(self._start_postgres(), self._start_kafka(), self._start_etcd(self._spawner))
-        except BaseException:
+            with file_errors(directory):
+                await end_leftovers(directory)
+                self._spawner = Spawner()
+                self._make_members(directory, self._spawner)
+                await together(
+                    self._ask_outside(),
+                    self._start_postgres(),
+                    self._start_kafka(),
+                    self._start_etcd(self._spawner),
+                )
+                self._ready = True
+                self._publish()
+        except BaseException as error:
+            self._failed = isinstance(error, LocalStackError)
             await self.stop()
             raise
-        self._ready = True
-        self._publish()
 
     async def stop(self) -> None:
         """Stop everything, also after a failed or cancelled start; finishes even if cancelled meanwhile."""
-        stopping = asyncio.ensure_future(self._stop())
-        try:
-            await asyncio.shield(stopping)
-        except asyncio.CancelledError:
-            await stopping
-            raise
+        await to_the_end(self._stop())
 
     async def watch(self) -> None:
-        """Return never; raise when a server ends that nobody stopped."""
-        while True:
-            for member in self.members:
-                if member.died and member.process is not None:
-                    raise ended(member.name, member.log, exit_code=member.process.exit_code or 0)
-            await asyncio.sleep(_WATCH_SECONDS)
+        """Return never; raise when a server ends that nobody stopped. A cluster may lose its minority."""
+        try:
+            while True:
+                for member in self.members:
+                    self._look_after(member)
+                await asyncio.sleep(_WATCH_SECONDS)
+        except LocalStackError:
+            self._failed = True
+            raise
 
-    def _is_outside(self, part: str) -> bool:
-        return any(name.startswith(f"MAINSPRING_{part}") for name in self._outside)
+    def _look_after(self, member: Member) -> None:
+        try:
+            member.refuse_the_dead()
+        except LocalStackError as error:
+            cluster = [each for each in self.members if each.part == member.part]
+            if sum(each.pid is not None for each in cluster) * 2 <= len(cluster):
+                raise
+            self._progress(f"{error.problem}; the others go on without it")
+            self._publish()
+
+    def _name_ports(self, postgres: int | None, kafka: int | None, etcd: int | None) -> dict[str, int]:
+        """The named ports by member; a part that is not started here needs none."""
+        named = {}
+        for part, first in ((POSTGRES, postgres), (KAFKA, kafka), (ETCD, etcd)):
+            for number in range(1, self._wanted[part] + 1):
+                if first is not None:
+                    named[part.member(number)] = first + number - 1
+        if len(set(named.values())) < len(named):
+            raise InvalidInput("ports", f"{_listed(named)}: two servers cannot share one")
+        if any(not 0 < port <= HIGHEST for port in named.values()):
+            raise InvalidInput("ports", f"{_listed(named)}: not in 1–{HIGHEST}")
+        return named
 
     def _take_directory(self) -> Path:
         if self._ephemeral:
-            _sweep_abandoned()
-            with file_errors(Path(tempfile.gettempdir())):
-                self.directory = Path(tempfile.mkdtemp(prefix=_EPHEMERAL_PREFIX))
+            self.directory = make_directory()
         assert self.directory is not None
         self._hold = Hold.take(self.directory)
         return self.directory
 
     def _make_members(self, directory: Path, spawner: Spawner) -> None:
         layout = Layout.load(directory)
-        if self._wanted["postgres"]:
-            port = layout.port("postgres", wanted=self._named_ports["postgres"])
+        layout.reserve(self._named_ports)
+        if self._wanted[POSTGRES]:
+            port = layout.port("postgres")
             self.postgres = Postgres(
                 directory / "postgres", port, spawner, variables=self._variables, progress=self._progress
             )
-        if self._wanted["kafka"]:
-            layout.settle("brokers", self._wanted["kafka"], directory)
+        if self._wanted[KAFKA]:
+            layout.settle("brokers", self._wanted[KAFKA], directory)
             self.brokers = self._make_brokers(directory, layout, spawner)
-        if self._wanted["etcd"]:
-            layout.settle("etcd", self._wanted["etcd"], directory)
+        if self._wanted[ETCD]:
+            layout.settle("etcd", self._wanted[ETCD], directory)
             self.etcd = self._make_etcd(directory, layout, spawner)
         layout.save(directory)
         for member in self.members:
@@ -185,12 +203,8 @@ class LocalStack:
 
     def _make_brokers(self, directory: Path, layout: Layout, spawner: Spawner) -> list[Broker]:
         nodes = [
-            Node(
-                number,
-                layout.port(f"kafka-{number}", wanted=self._named_port("kafka", number)),
-                layout.port(f"kafka-{number}-controller"),
-            )
-            for number in range(1, self._wanted["kafka"] + 1)
+            Node(number, layout.port(f"kafka-{number}"), layout.port(f"kafka-{number}-controller"))
+            for number in range(1, self._wanted[KAFKA] + 1)
         ]
         return [
             Broker(
@@ -206,22 +220,14 @@ class LocalStack:
         ]
 
     def _make_etcd(self, directory: Path, layout: Layout, spawner: Spawner) -> list[EtcdMember]:
-        count = self._wanted["etcd"]
+        count = self._wanted[ETCD]
         peers = [
-            Peer(
-                number,
-                layout.port(f"etcd-{number}", wanted=self._named_port("etcd", number)),
-                layout.port(f"etcd-{number}-peer", fixed=count > 1),
-            )
+            Peer(number, layout.port(f"etcd-{number}"), layout.port(f"etcd-{number}-peer", fixed=count > 1))
             for number in range(1, count + 1)
         ]
         return [
             EtcdMember(directory / peer.name, peer, peers, spawner, binary=self._found_etcd) for peer in peers
         ]
-
-    def _named_port(self, part: str, number: int) -> int | None:
-        first = self._named_ports[part]
-        return None if first is None else first + number - 1
 
     def _found_runtime(self) -> Runtime:
         assert self._runtime is not None
@@ -230,6 +236,12 @@ class LocalStack:
     def _found_etcd(self) -> Path:
         assert self._etcd_binary is not None
         return self._etcd_binary
+
+    async def _ask_outside(self) -> None:
+        parts = [part for part, variables in self._outside.items() if variables]
+        for part in parts:
+            self._progress(f"{part.name}: using the one that {part.variable} names")
+        await together(*(require_answer(part, self._outside[part]) for part in parts))
 
     async def _start_postgres(self) -> None:
         if self.postgres is not None:
@@ -273,7 +285,8 @@ class LocalStack:
             for member in self.members
         ]
         variables = self.environment() if self._ready else {}
-        Running(ready=self._ready, environment=variables, members=members).save(self.directory)
+        told = Running(pid=os.getpid(), ready=self._ready, environment=variables, members=members)
+        told.save(self.directory)
 
     async def _stop(self) -> None:
         self._ready = False
@@ -287,15 +300,9 @@ class LocalStack:
         if self._hold is not None and self.directory is not None:
             Running.forget(self.directory)
             if self._ephemeral:
-                await in_thread(lambda: shutil.rmtree(self.directory or "", ignore_errors=True))
+                await in_thread(partial(throw_away, self.directory, keep_logs=self._failed))
             self._hold.release()
             self._hold = None
-
-
-def outside_parts(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the servers that somebody else runs; an empty one counts as not set."""
-    names = (POSTGRES_VARIABLE, f"{POSTGRES_VARIABLE}_FILE", KAFKA_VARIABLE, ETCD_VARIABLE)
-    return {name: variables[name] for name in names if variables.get(name)}
 
 
 def _refuse_unless(field: str, value: int, allowed: tuple[int, ...]) -> None:
@@ -303,23 +310,5 @@ def _refuse_unless(field: str, value: int, allowed: tuple[int, ...]) -> None:
         raise InvalidInput(field, f"{value} is not one of {', '.join(map(str, allowed))}")
 
 
-async def _end_leftovers(directory: Path) -> None:
-    """End what a holder killed a moment ago left dying: we hold the directory, so it belongs to nobody."""
-    while leftovers := procfs.running_in(directory, _PROGRAMS):
-        for pid in leftovers:
-            procfs.send(pid, signal.SIGKILL)
-        await asyncio.sleep(0.02)
-
-
-def _sweep_abandoned() -> None:
-    """Remove throw-away directories whose process was killed and so could not."""
-    for place in Path(tempfile.gettempdir()).glob(f"{_EPHEMERAL_PREFIX}*"):
-        try:
-            found = place.stat()
-            if found.st_uid != os.geteuid() or time.time() - found.st_mtime < _ABANDONED_AFTER_SECONDS:
-                continue
-            hold = Hold.take(place)
-        except (LocalStackError, OSError):
-            continue
-        shutil.rmtree(place, ignore_errors=True)
-        hold.release()
+def _listed(named: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {port}" for name, port in named.items())

@@ -39,7 +39,16 @@ def test_another_system_error_is_not_hidden() -> None:
     ("log", "said"),
     [
         ("FATAL: could not extend file: No space left on device\nbye\n", "the disk that holds"),
-        ("java.net.BindException: Address already in use\n\tat x.y(Z.java)\n", "found its port taken"),
+        ("java.net.BindException: Address already in use\n\tat x.y(Z.java)\n", "found its port taken by"),
+        (
+            "Socket server failed to bind to 127.0.0.1:26071: Address already in use.\n",
+            "its port 26071 taken by",
+        ),
+        (
+            'LOG:  could not bind IPv4 address "127.0.0.1": Address already in use\n'
+            "HINT:  Is another postmaster already running on port 17329? If not, wait.\n",
+            "found its port 17329 taken by another program; start again",
+        ),
         (
             "ERROR broken\n\tat x.y(Z.java)\n\t... 3 more\nshutting down\n",
             r"\(exit code 3\): ERROR broken; its log is",
@@ -57,8 +66,10 @@ def test_a_dead_servers_log_becomes_one_line(tmp_path: Path, log: str, said: str
     assert "\n" not in str(failure)
 
 
-def test_a_signal_is_named_as_one(tmp_path: Path) -> None:
-    assert "signal 9" in ended("etcd-1", tmp_path / "missing.log", exit_code=-9).problem
+def test_of_a_killed_server_no_line_of_its_log_is_given_as_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("WARN something failed, nothing to do with it\n")
+    assert ended("etcd-1", tmp_path / "log", exit_code=-9).problem == "etcd-1 ended (signal 9)"
+    assert ended("etcd-1", tmp_path / "log", exit_code=-6).problem.startswith("etcd-1 ended (signal 6): WARN")
 
 
 def test_an_earlier_runs_trouble_is_not_reported_again(tmp_path: Path) -> None:

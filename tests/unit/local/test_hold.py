@@ -9,6 +9,7 @@ import pytest
 
 from mainspring.local import procfs
 from mainspring.local.hold import Hold, holder_of
+from mainspring.local.layout import Running
 from mainspring.schema.errors import LocalStackError
 
 
@@ -36,6 +37,17 @@ def test_the_refused_taker_does_not_wipe_the_holders_name(tmp_path: Path) -> Non
         Hold.take(tmp_path)
     assert holder_of(tmp_path) == before
     hold.release()
+
+
+def test_what_a_killed_stack_told_is_not_taken_for_its_heirs_word(tmp_path: Path) -> None:
+    hold = Hold.take(tmp_path)
+    heir = holder_of(tmp_path)
+    Running(pid=os.getpid() + 1, ready=True, environment={}, members=[]).save(tmp_path)
+    assert Running.load(tmp_path, heir) is None
+    Running(pid=os.getpid(), ready=True, environment={}, members=[]).save(tmp_path)
+    assert Running.load(tmp_path, heir) is not None
+    hold.release()
+    assert Running.load(tmp_path, holder_of(tmp_path)) is None
 
 
 def test_nobody_holds_a_directory_that_does_not_exist(tmp_path: Path) -> None:

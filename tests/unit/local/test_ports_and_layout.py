@@ -1,22 +1,21 @@
 from __future__ import annotations
 
-import socket
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mainspring.local.layout import Layout
-from mainspring.local.ports import HOST, free_port, is_free, named_port
+from mainspring.local.ports import free_port, is_free, require_free
 from mainspring.schema.errors import LocalStackError
+from tests.unit.local.listener import listening
 
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    with socket.socket() as listener:
-        listener.bind((HOST, free_port()))
-        listener.listen()
-        yield listener.getsockname()[1]
+    with listening() as port:
+        yield port
 
 
 def test_a_port_with_a_listener_is_not_free(taken: int) -> None:
@@ -39,7 +38,38 @@ def test_a_free_port_is_none_of_those_to_avoid(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_named_port_that_is_taken_is_refused_with_its_number(taken: int) -> None:
     with pytest.raises(LocalStackError, match=f"port {taken} for postgres is taken"):
-        named_port("postgres", taken)
+        require_free("postgres", taken)
+
+
+def test_a_port_that_may_not_be_had_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr("mainspring.local.ports._obstacle", lambda _: refusal)
+    with pytest.raises(LocalStackError, match=r"port 80 for etcd-1 cannot be had \(Permission denied\)"):
+        require_free("etcd-1", 80)
+
+
+def test_a_named_port_is_kept_like_any_other(tmp_path: Path) -> None:
+    port = free_port()
+    layout = Layout()
+    layout.reserve({"kafka-1": port})
+    assert layout.port("kafka-1") == port
+    layout.save(tmp_path)
+    assert Layout.load(tmp_path).port("kafka-1") == port
+
+
+def test_a_named_port_is_taken_away_from_the_member_that_had_it() -> None:
+    port = free_port()
+    layout = Layout(ports={"postgres": port})
+    layout.reserve({"kafka-1": port})
+    assert layout.port("kafka-1") == port
+    assert layout.port("postgres") != port
+
+
+def test_a_refused_reservation_changes_nothing(taken: int) -> None:
+    layout = Layout(ports={"etcd-1": 20000})
+    with pytest.raises(LocalStackError):
+        layout.reserve({"postgres": 20000, "kafka-1": taken})
+    assert layout.ports == {"etcd-1": 20000}
 
 
 def test_ports_are_remembered_between_starts(tmp_path: Path) -> None:

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import AnyStr
 
 import pytest
 
 from mainspring.local import procfs
 from mainspring.local.postgres import unprivileged
-from mainspring.local.process import Command, Process, Spawner, in_thread, run, server_environment, together
+from mainspring.local.process import Command, Process, Spawner, run, server_environment
+from mainspring.local.waiting import in_thread, to_the_end, together
 
 # A parent with a child of its own; `setsid` takes the child out of every process group, as Postgres does.
 TREE = "setsid sleep 300 & echo child $!; wait"
@@ -30,6 +33,16 @@ async def until(fact: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not fact():  # noqa: ASYNC110  (the kernel sets no event)
             await asyncio.sleep(0.01)
+
+
+@contextmanager
+def ending(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnyStr]]:
+    """Also when the test fails: nobody waits for a process that nobody ends."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def state(pid: int) -> str:
@@ -63,9 +76,9 @@ async def tree(spawner: Spawner, tmp_path: Path) -> AsyncIterator[tuple[Process,
 
 async def test_killing_a_member_takes_its_whole_tree(tree: tuple[Process, int]) -> None:
     process, child = tree
-    process.kill()
-    await process.wait()
-    await until(lambda: gone(child))
+    await process.end()
+    assert state(process.pid) == "gone"
+    assert gone(child)
     assert process.exit_code == -signal.SIGKILL
 
 
@@ -99,7 +112,7 @@ async def test_a_cancelled_stop_still_kills(spawner: Spawner, tmp_path: Path) ->
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopping
-    await until(lambda: not process.running)
+    assert state(process.pid) == "gone"
 
 
 async def test_a_child_outlives_the_thread_that_asked_for_it(spawner: Spawner, tmp_path: Path) -> None:
@@ -149,8 +162,10 @@ time.sleep(300)
 async def test_kill_9_of_the_parent_leaves_no_child_behind(tmp_path: Path, paused: str) -> None:
     """As root the child runs as nobody; the switch of users must not lose the parent-death signal."""
     text = "echo child; exec sleep 300" if paused == "running" else "setsid sleep 300 & echo child $!; wait"
-    with subprocess.Popen(  # noqa: ASYNC220
-        [sys.executable, "-c", PARENT, str(tmp_path), text, paused], stdout=subprocess.PIPE, text=True
+    with ending(
+        subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", PARENT, str(tmp_path), text, paused], stdout=subprocess.PIPE, text=True
+        )
     ) as parent:
         assert parent.stdout is not None
         child = int(await in_thread(parent.stdout.readline))
@@ -160,6 +175,32 @@ async def test_kill_9_of_the_parent_leaves_no_child_behind(tmp_path: Path, pause
         assert os.stat(f"/proc/{child}").st_uid == (os.geteuid() if who is None else who.user)
         parent.kill()
         await until(lambda: all(gone(pid) for pid in everyone))
+
+
+BUILD = """
+import asyncio, sys
+from pathlib import Path
+from mainspring.local.process import Command, Spawner, run, server_environment
+directory = Path(sys.argv[1])
+# A compiler below a build tool: the parent-death signal reaches the tool alone.
+command = Command(
+    argv=["/bin/sh", "-c", "sleep 300 & echo $$ $!; wait"],
+    directory=directory,
+    environment=server_environment(),
+)
+asyncio.run(run(Spawner(), command, directory / "log"))
+"""
+
+
+async def test_kill_9_of_the_parent_ends_a_build_with_its_compilers(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with ending(subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path)])) as parent:  # noqa: ASYNC220
+        await until(lambda: log.exists() and log.read_text().endswith("\n"))
+        tool, compiler = map(int, log.read_text().split())
+        # Tool, compiler and guard.
+        await until(lambda: len(procfs.descendants(parent.pid)) == 3)
+        parent.kill()
+        await until(lambda: gone(tool) and gone(compiler))
 
 
 async def test_a_program_that_does_not_exist_is_said_in_the_log(spawner: Spawner, tmp_path: Path) -> None:
@@ -174,7 +215,8 @@ async def test_a_cancelled_run_kills_its_command(spawner: Spawner, tmp_path: Pat
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await until(lambda: gone(int((tmp_path / "log").read_text())))
+    # Not even a zombie is left: nobody would ever collect it.
+    assert state(int((tmp_path / "log").read_text())) == "gone"
 
 
 def test_servers_inherit_no_variables_that_configure_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +233,31 @@ async def test_abandoned_blocking_work_does_not_hold_its_caller() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     release.set()
+
+
+async def test_work_that_must_end_outlasts_two_cancellations() -> None:
+    release, steps = asyncio.Event(), list[str]()
+
+    async def work() -> None:
+        await release.wait()
+        steps.append("done")
+
+    waiting = asyncio.create_task(to_the_end(work()))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        waiting.cancel()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert steps == ["done"]
+
+
+async def test_the_failure_of_work_that_must_end_is_its_waiters() -> None:
+    async def fail() -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        await to_the_end(fail())
 
 
 async def test_the_first_failure_is_raised_as_itself() -> None:

