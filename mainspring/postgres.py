@@ -13,7 +13,8 @@ from mainspring.settings import PostgresSettings, masked_dsn
 
 CONNECT_SECONDS = 10.0
 
-# What says that the server is away, starting, stopping, full or cut off, and nothing about the statement.
+# What passes when it is tried again: the server is away, starting, stopping, full or cut off, or somebody
+# else was in the way (a deadlock, a serialization failure). None of it says anything about the statement.
 _AWAY = (
     OSError,
     TimeoutError,
@@ -22,6 +23,7 @@ _AWAY = (
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.TransactionRollbackError,
 )
 
 
@@ -53,7 +55,7 @@ def make_pool(
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Translate what says that Postgres is away; what says that a statement is wrong passes through."""
+    """Translate what passes when it is tried again; what says that a statement is wrong goes through."""
     try:
         yield
     except _AWAY as error:

@@ -150,7 +150,9 @@ class Term:
         for row in owed:
             self.owe_member(row, since=since)
         with self._or_set_aside(roster):
-            self._arm_earlier(roster, max_jitter)
+            # Of a term that has begun to fire, what waits for a jitter keeps its roster.
+            if not self.ready:
+                self._arm_earlier(roster, max_jitter)
             self._arm(roster, roster.cadence.next_second(self.expanded))
 
     def abandon(self, cadence_id: int) -> None:
