@@ -1,0 +1,1 @@
+"""The scheduler under faults: real processes and signals, the real stack; record first, judge after."""

@@ -1,0 +1,116 @@
+"""Real `mainspring scheduler` processes, each with a log file of its own; none outlives the test.
+
+They are started through `mainspring.local.process`, so the kernel kills them if the test itself is killed,
+and a stopped one is killed by its guard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mainspring.local.process import Command, Process, Spawner, server_environment
+from tests.acceptance.scheduler.waiting import GENEROUS_SECONDS, until
+
+MAINSPRING = Path(sys.executable).with_name("mainspring")
+# Where the tests were told to take the package from, the processes take it from too.
+_SAME_CODE = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
+class Event(NamedTuple):
+    """One line of a scheduler's log."""
+
+    name: str
+    level: str
+    at: float  # seconds since 1970, of the same machine's clock as everything else here
+    data: Mapping[str, Any]
+
+
+class SchedulerProcess:
+    """One running scheduler."""
+
+    def __init__(self, process: Process, log: Path) -> None:
+        self._process = process
+        self.log = log
+        self.identity = ""
+        self.status_address = ""
+
+    @classmethod
+    def start(
+        cls, spawner: Spawner, directory: Path, name: str, variables: Mapping[str, str]
+    ) -> SchedulerProcess:
+        log = directory / f"{name}.log"
+        command = Command(
+            argv=[str(MAINSPRING), "scheduler"],
+            directory=directory,
+            environment=server_environment(MAINSPRING_LOG_FORMAT="json", **_SAME_CODE, **variables),
+        )
+        return cls(spawner.spawn(command, log), log)
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.exit_code
+
+    async def introduced(self) -> None:
+        """Wait until it has said who it is."""
+        await until(self._has_started, f"{self.log.name} says scheduler_started")
+        started = self.events("scheduler_started")[0]
+        self.identity = started.data["identity"]
+        self.status_address = started.data["status"]
+
+    def events(self, *names: str) -> list[Event]:
+        """Its log, or only the events of these names, oldest first."""
+        found = [_parse(line) for line in self.lines() if line.startswith("{")]
+        return [event for event in found if not names or event.name in names]
+
+    def lines(self) -> list[str]:
+        """Its log as it stands, without a line that is still being written."""
+        text = self.log.read_text()
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    def faults(self) -> list[str]:
+        """What no scheduler should ever log: an error, a traceback, a line that is no event."""
+        return [
+            line
+            for line in self.lines()
+            if not line.startswith("{") or _parse(line).level in ("error", "critical")
+        ]
+
+    async def kill(self) -> None:
+        """SIGKILL, and gone when this returns."""
+        await self._process.end()
+
+    async def terminate(self, number: str = "SIGTERM") -> int:
+        """Ask it to end: its exit code; negative if it had to be killed after all."""
+        await self._process.stop(signal.Signals[number], GENEROUS_SECONDS)
+        assert self._process.exit_code is not None
+        return self._process.exit_code
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._process.resume()
+
+    def _has_started(self) -> bool:
+        if not self.running:
+            raise AssertionError(f"it ended with {self.exit_code}:\n{self.log.read_text()}")
+        return bool(self.events("scheduler_started"))
+
+
+def _parse(line: str) -> Event:
+    data = json.loads(line)
+    at = datetime.fromisoformat(data["timestamp"]).timestamp()
+    return Event(data["event"], data["level"], at, data)

@@ -1,0 +1,59 @@
+"""SIGSTOP for longer than the lease, then SIGCONT: the woken process looks before it publishes."""
+
+from __future__ import annotations
+
+import time
+
+from tests.acceptance.scheduler.cluster import Cluster
+from tests.acceptance.scheduler.judge import after_the_mark
+from tests.acceptance.scheduler.processes import Event, SchedulerProcess
+from tests.acceptance.scheduler.reports import Report
+from tests.acceptance.scheduler.waiting import turn_of_a_second, until
+
+
+async def test_a_woken_process_publishes_nothing_under_its_old_terms_and_takes_part_again(
+    cluster: Cluster, report: Report
+) -> None:
+    jobs = await cluster.register(300)
+    sleeper, _ = await cluster.start(2)
+    led = cluster.observer.led_by(sleeper.identity)
+    busy = {job.shard for job in jobs} & led.keys()
+    slept_at = await turn_of_a_second(0.01)
+    sleeper.pause()
+    marks = await cluster.observer.marks_of(led)
+    await until(
+        lambda: all(
+            cluster.recorder.reached(shard, int(slept_at) + 1, above_epoch=led[shard].epoch) for shard in busy
+        ),
+        "others publish for the shards of the sleeper",
+    )
+    woken_at = time.time()
+    sleeper.resume()
+    await until(
+        lambda: _stepped_down(sleeper, woken_at) >= led.keys(), "the woken process ends its old terms"
+    )
+    looked_at = max(event.at for event in _ends(sleeper, woken_at))
+    await cluster.even()
+    verdict = await cluster.verdict(jobs)
+    report(
+        f"stopped for {woken_at - slept_at:.1f} s, {verdict.figures()}; "
+        f"stepped down {looked_at - woken_at:.3f} s after waking, for {_reasons(sleeper, woken_at)}",
+    )
+    old = [each for each in cluster.recorder.records if (each.shard, each.epoch) in marks]
+    assert not [each for each in old if each.published_at > looked_at]
+    assert not [each for each in old if each.second > slept_at], "it published before it looked"
+    assert not verdict.unexplained(after_the_mark(marks))
+
+
+def _ends(process: SchedulerProcess, since: float) -> list[Event]:
+    return [event for event in process.events("terms_ended") if event.at >= since]
+
+
+def _stepped_down(process: SchedulerProcess, since: float) -> set[int]:
+    return {shard for event in _ends(process, since) for shard in event.data["shards"]}
+
+
+def _reasons(process: SchedulerProcess, since: float) -> list[str]:
+    return sorted(
+        {event.data["reason"] for event in _ends(process, since) if event.data["reason"] != "resigned"}
+    )
