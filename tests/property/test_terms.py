@@ -316,6 +316,8 @@ class TermAgainstTheDatabase(RuleBasedStateMachine):
             return
         (self.term.fired, self.seen, self.seen_at, bucket), self.flying = self.flying, None
         self.mark = self.term.mark = self.term.fired
+        if bucket.timers:  # shown once more, they would leave once more: a term forgets what is deleted
+            self.brought = None
         for each in bucket.timers:
             if self.timers.get(each.id) == each:
                 del self.timers[each.id]
