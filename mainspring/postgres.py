@@ -12,6 +12,8 @@ from mainspring.schema.errors import DatabaseUnavailable
 from mainspring.settings import PostgresSettings, masked_dsn
 
 CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 60.0
+"""How long a transaction may be open with nothing to do before the server ends it, if nobody says less."""
 
 # What passes when it is tried again: the server is away, starting, stopping, full or cut off, or somebody
 # else was in the way (a deadlock, a serialization failure). None of it says anything about the statement.
@@ -24,6 +26,10 @@ _AWAY = (
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.TransactionRollbackError,
+    # The server has ended a transaction in which nothing happened; told late, the driver takes its parting
+    # words for the answer to the next statement.
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InternalClientError,
 )
 
 
@@ -33,7 +39,7 @@ async def connect(
     """Open one connection, or say in one line where it was tried and why it failed."""
     where = masked_dsn(settings.dsn)
     try:
-        return await asyncpg.connect(**_arguments(settings, application), timeout=timeout)
+        return await asyncpg.connect(**_arguments(settings, application, IDLE_SECONDS), timeout=timeout)
     except TimeoutError as error:
         raise DatabaseUnavailable(f"postgres at {where} did not answer within {timeout:g} s") from error
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
@@ -41,11 +47,21 @@ async def connect(
 
 
 def make_pool(
-    settings: PostgresSettings, *, application: str, size: int, command_seconds: float
+    settings: PostgresSettings,
+    *,
+    application: str,
+    size: int,
+    command_seconds: float,
+    idle_seconds: float = IDLE_SECONDS,
 ) -> asyncpg.Pool[asyncpg.Record]:
-    """A pool that connects when it is first used and again after an outage; a silent server is a timeout."""
+    """A pool that connects when it is first used and again after an outage.
+
+    A silent server is a timeout here, after `command_seconds`; a silent client is one there: a transaction
+    in which it says nothing for `idle_seconds` is rolled back, and its locks are free. A process that was
+    stopped, or cut off, would hold them for ever.
+    """
     return asyncpg.create_pool(
-        **_arguments(settings, application),
+        **_arguments(settings, application, idle_seconds),
         min_size=0,
         max_size=size,
         timeout=CONNECT_SECONDS,
@@ -63,10 +79,14 @@ def database_errors() -> Iterator[None]:
         raise DatabaseUnavailable(f"postgres cannot be used: {reason}") from error
 
 
-def _arguments(settings: PostgresSettings, application: str) -> dict[str, Any]:
+def _arguments(settings: PostgresSettings, application: str, idle_seconds: float) -> dict[str, Any]:
     return {
         "dsn": settings.dsn,
         "password": settings.password,
         "ssl": settings.ssl(),
-        "server_settings": {"application_name": application, "timezone": "UTC"},
+        "server_settings": {
+            "application_name": application,
+            "timezone": "UTC",
+            "idle_in_transaction_session_timeout": str(int(idle_seconds * 1000)),
+        },
     }

@@ -21,11 +21,13 @@ a right that ends a moment later is published again by the successor and removed
     this process is killed      the lease ends in 3 s, another process creates the key and takes the epoch; it
                                 publishes again what lies after the mark
     this process is stopped,    trust has lapsed on the monotonic clock; Postgres shows a newer epoch: the
-    term then goes on                ends before anything more is published etcd away
-    nobody is elected; trust lapses; Postgres is asked each second, and firing goes on the lease is lost
-    the same: terms go on while Postgres confirms them. Under the next lease the keys
-                                are created again; a key that somebody else has created meanwhile ends the
-                                term
+      then goes on              term ends before anything more is published. Stopped inside the transaction
+                                of its marks, it holds its shards for 2 s; then Postgres rolls that back
+    etcd away                   nobody is elected; trust lapses; Postgres is asked each second, and firing
+                                goes on
+    the lease is lost           the same: terms go on while Postgres confirms them. Under the next lease the
+                                keys are created again; a key that somebody else has created meanwhile ends
+                                the term
     Postgres away               under a trusted lease recurring jobs are fired from the wheel, up to what is
                                 loaded; marks wait
     both away                   the bucket is held

@@ -92,8 +92,9 @@ class Scheduler:
     async def run(self, stop: asyncio.Event) -> None:
         """Lead shards until told to stop."""
         shards = await self._verify()
-        marks_pool = self._pool("marks", size=2, command_seconds=5.0)
-        reading_pool = self._pool("reading", size=6, command_seconds=30.0)
+        # A leader stopped between two statements would hold the rows of its shards against its successor.
+        marks_pool = self._pool("marks", size=2, command_seconds=5.0, idle_seconds=2.0)
+        reading_pool = self._pool("reading", size=6, command_seconds=30.0, idle_seconds=30.0)
         server = StatusServer(
             self._options.status_address, health=self._health, registry=self._metrics.registry
         )
@@ -136,10 +137,15 @@ class Scheduler:
         finally:
             await connection.close()
 
-    def _pool(self, purpose: str, *, size: int, command_seconds: float) -> asyncpg.Pool[asyncpg.Record]:
-        name = f"mainspring scheduler {purpose} {self._options.identity}"[:63]
+    def _pool(
+        self, purpose: str, *, size: int, command_seconds: float, idle_seconds: float
+    ) -> asyncpg.Pool[asyncpg.Record]:
         return make_pool(
-            self._settings.postgres, application=name, size=size, command_seconds=command_seconds
+            self._settings.postgres,
+            application=f"mainspring scheduler {purpose} {self._options.identity}"[:63],
+            size=size,
+            command_seconds=command_seconds,
+            idle_seconds=idle_seconds,
         )
 
     def unfit(self) -> str | None:
