@@ -144,7 +144,7 @@ class Delivery:
         before = self._rests.get(topic)
         length = REST_SECONDS if before is None else min(before.length * 2, LONGEST_REST_SECONDS)
         self._rests[topic] = _Rest(self._clock.monotonic() + length, length)
-        self._topics.forget(topic)  # it may have been removed: the next look makes it again
+        self._topics.forget(topic)  # it may have been removed; see `_settle`
 
     async def _partitions(self, pending: Loads, result: Delivered) -> Mapping[str, int]:
         """How many each topic has, 0 where nobody answers; what a refused topic was to get is deferred."""
@@ -185,17 +185,19 @@ class Delivery:
 
     async def _settle(
         self,
-        refused: Iterable[Refused],
+        refused: Collection[Refused],
         sent: Counter[str],
         partitions: Mapping[str, int],
         ways: defaultdict[str, _Way],
         result: Delivered,
     ) -> Loads:
         """Sort the refusals: what is to be tried again."""
-        again, refusals = _sort_out(refused, result)
+        again = _sort_out(refused, result)
+        for topic in {message.topic for message in refused if message.why is Why.TOPIC}:
+            self._topics.forget(topic)  # it may have been removed: the next look makes it again
         for topic in sent.keys() - again.keys():
             self._rests.pop(topic, None)
-        others_took = refusals < sent.total()
+        others_took = len(refused) < sent.total()
         loads: list[_Again] = []
         for topic, messages in again.items():
             log.warning("messages_refused", topic=topic, messages=len(messages), reason=messages[0].reason)
@@ -222,19 +224,17 @@ class Delivery:
         return standing is Standing.BROKEN or (way.writable and (way.alone or said_so))
 
 
-def _sort_out(refused: Iterable[Refused], result: Delivered) -> tuple[Mapping[str, list[Refused]], int]:
-    """What another partition may take, by topic, and how many refusals there were in all."""
+def _sort_out(refused: Iterable[Refused], result: Delivered) -> Mapping[str, list[Refused]]:
+    """What another partition may take, by topic."""
     again: defaultdict[str, list[Refused]] = defaultdict(list)
-    refusals = 0
     for message in refused:
-        refusals += 1
         if message.why is Why.TOO_LARGE:
             result.too_large.append(message)
         elif message.why is Why.TOPIC:
             result.deferred.append(message)
         else:
             again[message.topic].append(message)
-    return again, refusals
+    return again
 
 
 def _unsent(topic: str, pending: Loads, why: Why, reason: str) -> list[Refused]:

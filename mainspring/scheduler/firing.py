@@ -156,7 +156,10 @@ class Firing:
         ours = await self._leadership.may_publish(terms)
         shares = [share for share in shares if share.term.shard in ours]
         began = self._clock.monotonic()
-        buckets = {share.term.shard: self._expand(share, position) for share in shares}
+        buckets: dict[int, Bucket] = {}
+        for share in shares:
+            buckets[share.term.shard] = self._expand(share, position)
+            await asyncio.sleep(0)  # renewal and feed go on between the shards
         parcels = [parcel for bucket in buckets.values() for parcel in bucket.parcels]
         expanded = self._clock.monotonic()
         delivered = await self._delivery.deliver(parcels, lambda: self._leadership.may_publish(terms))

@@ -3,8 +3,8 @@
 Nearly all members of a cadence are alike for the purposes of firing, so they are kept as bare bytes in
 groups whose members share lane, tenant and missed-window policy. A bucket takes a group whole; what is
 decided about it is decided once. The few that must be looked at one by one are *individuals*: a job with
-a jitter or a start or an end, and one so new that an occurrence before its `valid_from` may still be due.
-An individual of the last kind joins its group as soon as the occurrences have passed its `valid_from`.
+a jitter or a start or an end, and one whose `valid_from` lies behind the cadence's next occurrence, which is
+then not its own. An individual of the last kind joins its group with the first occurrence that it owns.
 
 Memory: a member costs its bytes, an integer, and an entry in two dictionaries (its group's and `Home`).
 """
@@ -118,7 +118,7 @@ class Individual(NamedTuple):
 class Roster:
     """A cadence with its members."""
 
-    __slots__ = ("cadence", "cadence_id", "groups", "individuals", "pending", "shard")
+    __slots__ = ("_following", "cadence", "cadence_id", "groups", "individuals", "pending", "shard")
 
     def __init__(self, cadence_id: int, shard: int, cadence: Cadence) -> None:
         self.cadence_id = cadence_id
@@ -126,6 +126,7 @@ class Roster:
         self.cadence = cadence
         self.groups: dict[GroupKey, Group] = {}
         self.individuals: dict[int, Individual] = {}
+        self._following: tuple[int, int] = (0, 0)
         self.pending = 0  # what is still to leave besides the next occurrence: the roster stays for it
 
     def __len__(self) -> int:
@@ -135,6 +136,16 @@ class Roster:
         found = self.groups.get(key)
         if found is None:
             found = self.groups[key] = Group(self, key)
+        return found
+
+    def following(self, now: int) -> int | None:
+        """The next occurrence. It is asked for each member of a load, so the last answer is kept."""
+        asked, found = self._following
+        if not asked <= now < found:
+            following = self.cadence.next_second(now)
+            if following is None:
+                return None
+            self._following = asked, found = now, following
         return found
 
     def latest(self, now: int, reach: int) -> int | None:
@@ -183,11 +194,12 @@ class Home:
             return Individual(place.key, place.bodies[job_id], valid_from=-1)
         return None if place is None else place.individuals[job_id]
 
-    def put(self, roster: Roster, row: JobRow, *, fired_through: int) -> None:
-        """Add or replace a member; a plain one goes to its group once no earlier occurrence can be due."""
+    def put(self, roster: Roster, row: JobRow, *, expanded: int) -> None:
+        """Add or replace a member; a plain one that owns all that is to come goes to its group."""
         self.remove(row.job_id)
         individual = Individual.of(row)
-        if individual.is_plain_later and row.valid_from < fired_through * 1_000_000:
+        following = roster.following(expanded)
+        if individual.is_plain_later and (following is None or individual.owns(following * 1_000_000)):
             self._join(roster, row.job_id, individual)
         else:
             roster.individuals[row.job_id] = individual

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import structlog
@@ -47,6 +47,8 @@ REACH = 900
 
 FEED_LAG = 60
 """Seconds by which the feed may be behind a load."""
+
+_UNEVALUABLE = (InvalidInput, ValueError, OverflowError)
 
 Key = int | tuple[int, int, int]
 Entry = Roster | Timer | Jittered
@@ -141,17 +143,20 @@ class Term:
         roster = self.loading.get(row.cadence_id or 0)
         if roster is not None:
             self.pools.add(row.pool)
-            self.home.put(roster, row, fired_through=self.expanded)
+            with suppress(*_UNEVALUABLE):  # `adopt` reports it, once for all members
+                self.home.put(roster, row, expanded=self.expanded)
 
     def adopt(self, cadence_id: int, *, max_jitter: int, owed: Iterable[JobRow], since: int) -> None:
         """Make a loaded cadence resident and arm its next occurrence; first note what members are owed."""
         roster = self.loading.pop(cadence_id)
         self.rosters[cadence_id] = roster
-        for row in owed:
+        changed = list(owed)
+        for row in changed:
             self.owe_member(row, since=since)
         with self._or_set_aside(roster):
             # Of a term that has begun to fire, what waits for a jitter keeps its roster.
             if not self.ready:
+                self._owe_moved(roster, changed, max_jitter)
                 self._arm_earlier(roster, max_jitter)
             self._arm(roster, roster.cadence.next_second(self.expanded))
 
@@ -178,7 +183,8 @@ class Term:
                 self.home.remove(row.job_id)
             return loading is not None
         self.pools.add(row.pool)
-        self.home.put(roster, row, fired_through=self.expanded)
+        with self._or_set_aside(roster):
+            self.home.put(roster, row, expanded=self.expanded)
         if before is not roster or self._may_be_new(row):
             self.owe(roster, row, since=self.expanded)
         if before is roster and waiting is not None and waiting * MICROSECONDS > row.valid_from:
@@ -254,6 +260,13 @@ class Term:
         if noted is None or noted.roster is not roster:
             self._note(job_id, _Owed(roster, scheduled - 1))
 
+    def _owe_moved(self, roster: Roster, changed: Iterable[JobRow], max_jitter: int) -> None:
+        """A jitter may have been edited while an occurrence waited for it, and the leader died unaware."""
+        scheduled = roster.latest(self.expanded, max_jitter)
+        for row in changed:
+            if scheduled is not None and scheduled * MICROSECONDS > row.valid_from:
+                self._owe_again(roster, row.job_id, scheduled)
+
     def _expand_owed(self, expansion: Expansion) -> list[Roster]:
         owed, self._owed = self._owed, {}
         for job_id, (roster, after) in owed.items():
@@ -284,7 +297,7 @@ class Term:
         """A cadence that cannot be evaluated goes, and stops nothing else."""
         try:
             yield
-        except (InvalidInput, ValueError, OverflowError) as error:
+        except _UNEVALUABLE as error:
             log.error(  # noqa: TRY400  (a traceback a second would drown the reason)
                 "cadence_set_aside", cadence_id=roster.cadence_id, shard=self.shard, reason=str(error)
             )

@@ -173,7 +173,7 @@ class RostersAgainstADictionary(RuleBasedStateMachine):
     @rule(
         job_id=JOBS,
         place=ROSTERS,
-        valid_from=st.sampled_from([OLD, MARK - 1, MARK - 1e-6, MARK, MARK + 1]),
+        valid_from=st.sampled_from([OLD, MARK, MARK + 60 - 1e-6, MARK + 60, MARK + 61]),
         jitter=st.sampled_from([0, 0, 60]),
         ends_at=st.sampled_from([None, None, MARK + HOUR]),
         priority=st.sampled_from([5, 9]),
@@ -191,7 +191,7 @@ class RostersAgainstADictionary(RuleBasedStateMachine):
             priority=priority,
             version=self.version,
         )
-        self.home.put(self.rosters[place], row, fired_through=MARK)
+        self.home.put(self.rosters[place], row, expanded=MARK)
         self.model[job_id] = (place, row)
 
     @rule(job_id=JOBS)

@@ -185,6 +185,7 @@ class TermAgainstTheDatabase(RuleBasedStateMachine):
         self.left_now: Counter[tuple[int, int]] = Counter()
         self.timers_now: Counter[tuple[int, int]] = Counter()
         self.unsure: set[int] = set()
+        self.ahead = False
         self.brought: tuple[list[JobRow], list[Timer]] | None = None
         self.cursor, self.polled = len(self.log), self.now
         self.applied = dict(self.rows)
@@ -223,6 +224,7 @@ class TermAgainstTheDatabase(RuleBasedStateMachine):
                     term.load_member(row)
                     if self.applied.get(row.job_id) is not row:
                         self.unsure.add(row.job_id)
+                        self.ahead = True
             term.adopt(
                 cadence_id,
                 max_jitter=self.max_jitter(cadence_id),
@@ -237,7 +239,7 @@ class TermAgainstTheDatabase(RuleBasedStateMachine):
     @rule()
     def poll(self) -> None:
         self.expect_nothing_lost()
-        self.polled = self.now
+        self.polled, self.ahead = self.now, False
         news, self.cursor = dict.fromkeys(self.log[self.cursor :]), len(self.log)
         self.brought = (
             [self.rows[number] for kind, number in news if kind == "job"],
@@ -291,7 +293,7 @@ class TermAgainstTheDatabase(RuleBasedStateMachine):
         """Time passes, and what is due leaves; it is on its way until it is acknowledged."""
         self.acknowledge()
         self.now += pause
-        self.stay_within_reach(self.now - REACH / 2)
+        self.stay_within_reach(self.now - (FEED_LAG if self.ahead else REACH) / 2)
         through = max(self.term.fired, min(int(self.now), self.term.loaded_through))
         before, bucket = self.term.expanded, Bucket()
         self.term.expand(bucket, at(self.now), through)
@@ -302,7 +304,7 @@ class TermAgainstTheDatabase(RuleBasedStateMachine):
         self.flying = _Flying(through, self.cursor, self.polled, bucket)
 
     def stay_within_reach(self, since: float) -> None:
-        """No change takes longer to be seen than a term promises to look back."""
+        """No change takes longer to be seen than a term promises to look back, or a load to be caught up."""
         for job_id, row in sorted(self.open.items()):
             if row.updated_at < micros(since):
                 self.commit_one(job_id)
