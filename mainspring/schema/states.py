@@ -116,6 +116,27 @@ class OnFailure(StrEnum):
     RUN = "run"
 
 
+class DeadReason(StrEnum):
+    """Why a message became a dead letter."""
+
+    EXHAUSTED = "exhausted"  # it failed, and no retry is left
+    KILLED_WORKERS = "killed_workers"  # every worker that took it died
+    UNKNOWN_HANDLER = "unknown_handler"
+    TOO_LARGE = "too_large"
+    UNREADABLE = "unreadable"
+    EXPIRED = "expired"  # older than runs are kept: nobody can say whether it was executed
+
+
+class LogLevel(StrEnum):
+    """How a run's log line is meant; `progress` replaces what was said before."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    PROGRESS = "progress"
+
+
 class Lane(StrEnum):
     """Urgency inside a pool; each lane is one Kafka topic."""
 

@@ -13,9 +13,11 @@ from mainspring.schema.states import (
     LOWEST_PRIORITY,
     RECURRING,
     Backoff,
+    DeadReason,
     JobKind,
     JobStatus,
     Lane,
+    LogLevel,
     MissedPolicy,
     OnFailure,
     Outcome,
@@ -47,14 +49,8 @@ WORDS: dict[str, Iterable[str]] = {
     "failures_status_check": [outcome.word for outcome in Outcome if outcome not in NOT_A_FAILURE],
     # Nothing in Python names these yet; whoever does, puts the enum here.
     "api_keys_role_check": ["viewer", "operator", "admin"],
-    "dead_letters_reason_check": [
-        "exhausted",
-        "killed_workers",
-        "unknown_handler",
-        "too_large",
-        "unreadable",
-    ],
-    "run_logs_level_check": ["debug", "info", "warning", "error", "progress"],
+    "dead_letters_reason_check": DeadReason,
+    "run_logs_level_check": LogLevel,
 }
 
 
