@@ -3,6 +3,7 @@
     Cadence      a shared rule: `cron`, `every` or `at`, a time zone, a DST policy, a phase
     Schedule     one job's view of a cadence: what it owns, its jitter, what it wants of missed windows
     decide       the one rule about lateness, for leader and worker alike
+    retry_delay  how long a failed run waits for its next attempt
 
 Whoever needs to know when something happens asks `next_after`; there is no second way. Answers are always
 UTC and always strictly after the question, so iterating from any point gives what iterating from the
@@ -13,11 +14,12 @@ beginning gives:
 
 Where to read: `fields` (the grammar), `wall` (gaps and repeats), `cron` (policy and evaluation),
 `durations` and `instants` (`every`, `at`), `zones` (the pinned tz database), `lateness`, `jitter`,
-`schedule` (missed windows), `words`.
+`schedule` (missed windows), `backoff`, `words`.
 """
 
 from __future__ import annotations
 
+from mainspring.schedule.backoff import retry_delay
 from mainspring.schedule.cadence import Cadence, Kind
 from mainspring.schedule.dst import DstPolicy, Gap, Repeat
 from mainspring.schedule.instants import format_instant, parse_instant
@@ -48,5 +50,6 @@ __all__ = [
     "jitter_offset",
     "load_zone",
     "parse_instant",
+    "retry_delay",
     "tzdata_version",
 ]

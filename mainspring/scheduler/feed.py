@@ -27,9 +27,9 @@ import structlog
 from mainspring.scheduler.expansion import Timer
 from mainspring.scheduler.reading import Position, TimerRow, read
 from mainspring.scheduler.rosters import JobRow
-from mainspring.scheduler.snapshot import Snapshot
 from mainspring.scheduler.terms import Term
 from mainspring.schema.errors import MainspringError
+from mainspring.schema.snapshot import Snapshot
 
 log = structlog.get_logger()
 

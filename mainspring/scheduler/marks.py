@@ -23,12 +23,12 @@ import asyncpg
 from mainspring.kafka.publisher import Refused
 from mainspring.postgres import database_errors
 from mainspring.scheduler.reading import Position
-from mainspring.scheduler.snapshot import Snapshot
 from mainspring.scheduler.terms import Term
 from mainspring.schema.ids import from_microseconds
 from mainspring.schema.messages import decode, encode_job
 from mainspring.schema.partitions import ensure_days
 from mainspring.schema.queries import query
+from mainspring.schema.snapshot import Snapshot
 
 DEFER_SECONDS = 30
 """When a run whose topic took nothing is tried again."""

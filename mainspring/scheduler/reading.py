@@ -19,9 +19,9 @@ from mainspring.postgres import database_errors
 from mainspring.schedule import Cadence, DstPolicy, Gap, Kind, Repeat
 from mainspring.scheduler.expansion import Timer
 from mainspring.scheduler.rosters import JobRow
-from mainspring.scheduler.snapshot import Snapshot
 from mainspring.schema.ids import from_microseconds, to_microseconds
 from mainspring.schema.queries import query
+from mainspring.schema.snapshot import Snapshot
 from mainspring.schema.states import JobStatus, MissedPolicy
 
 _FETCH = 2000

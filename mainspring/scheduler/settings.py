@@ -1,12 +1,8 @@
 """A scheduler's own settings.
 
-MAINSPRING_STATUS                 host:port of /healthz, /readyz and /metrics (default 127.0.0.1:0, a
-free port) MAINSPRING_ETCD_PREFIX            what the keys in etcd begin with (default /mainspring/);
-one per cluster MAINSPRING_LEASE_SECONDS          2–60 (default 3): how long after its death a
-scheduler's shards stay its own MAINSPRING_TOPIC_PARTITIONS       of new topics (default 8)
-MAINSPRING_TOPIC_REPLICATION      of new topics (default: 3 where there are three brokers, else the
-brokers') MAINSPRING_TOPIC_RETENTION_HOURS  of new topics (default 72): longer than any outage planned
-for
+MAINSPRING_STATUS         host:port of /healthz, /readyz and /metrics (default 127.0.0.1:0, a free port)
+MAINSPRING_ETCD_PREFIX    what the keys in etcd begin with (default /mainspring/); one per cluster
+MAINSPRING_LEASE_SECONDS  2–60 (default 3): how long after its death a scheduler's shards stay its own
 """
 
 from __future__ import annotations
@@ -14,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from mainspring.kafka.topics import TopicSettings
+from mainspring.kafka.topic_settings import read_topic_settings
 from mainspring.scheduler.process import SchedulerOptions
-from mainspring.schema.errors import InvalidInput, InvalidSetting
+from mainspring.schema.errors import InvalidSetting
 from mainspring.serving import SETTING, parse_address
 from mainspring.settings import PREFIX, Environment
 
@@ -34,18 +30,5 @@ def read_options(variables: Mapping[str, str], *, status: str | None = None) -> 
         status_address=address,
         etcd_prefix=prefix,
         lease=SchedulerOptions.lease if lease is None else timedelta(seconds=lease),
-        topics=_read_topics(environment),
+        topics=read_topic_settings(environment),
     )
-
-
-def _read_topics(environment: Environment) -> TopicSettings:
-    partitions = environment.integer("TOPIC_PARTITIONS", 1, 10_000)
-    hours = environment.integer("TOPIC_RETENTION_HOURS", 1, 100_000)
-    try:
-        return TopicSettings(
-            partitions=TopicSettings.partitions if partitions is None else partitions,
-            replication=environment.integer("TOPIC_REPLICATION", 1, 32_767),
-            retention=TopicSettings.retention if hours is None else timedelta(hours=hours),
-        )
-    except InvalidInput as error:
-        raise InvalidSetting(f"{PREFIX}TOPIC_RETENTION_HOURS", error.rule) from error

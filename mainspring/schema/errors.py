@@ -7,7 +7,9 @@
     ├── Conflict                what exists stands against it; nothing has been changed
     │   ├── NameTaken           other jobs of the tenant have these names: .names
     │   ├── VersionMismatch     the job has been changed meanwhile: .expected, .actual
-    │   ├── WrongStatus         a job in this status cannot do that: .action, .status, .reason
+    │   ├── WrongStatus         what is in this status cannot do that: .action, .status, .reason
+    │   │   ├── RunEnded        the run has its outcome already: .status is its word
+    │   │   └── RedriveRefused  the dead letter cannot be redriven, or not now: .letter_id
     │   └── Contended           others kept changing the same thing; trying again may succeed: .what
     ├── UnreadableMessage       bytes from Kafka that this version cannot decode: .reason
     ├── MigrationRefused        the schema cannot be brought forward safely: .reason
@@ -86,6 +88,23 @@ class WrongStatus(Conflict):
         self.action = action
         self.status = status
         self.reason = reason
+
+
+class RunEnded(WrongStatus):
+    """A run that has ended cannot be cancelled; `status` says how it ended."""
+
+    def __init__(self, action: str, status: str) -> None:
+        super().__init__(action, status)
+        self.args = (f"cannot {action} a run that has ended: it is {status}",)
+
+
+class RedriveRefused(WrongStatus):
+    """A dead letter that cannot be redriven, or not now; none of the same call has been."""
+
+    def __init__(self, letter_id: int, status: str, reason: str) -> None:
+        super().__init__("redrive", status, reason)
+        self.args = (f"cannot redrive the dead letter {letter_id}: {reason}",)
+        self.letter_id = letter_id
 
 
 class Contended(Conflict):

@@ -2,7 +2,7 @@
 
 -- Who may run next, for jobs whose overlap policy is not `allow`: one row per such job, locked by every claim of one
 -- of its runs. The run under way is over when its position in its claim has an outcome or the claim was reaped.
-CREATE TABLE overlaps (
+CREATE TABLE "overlaps" (
     job_id          bigint PRIMARY KEY CHECK (job_id > 0),
     claim_id        bigint NOT NULL CHECK (claim_id > 0),
     position        integer NOT NULL CHECK (position >= 0),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.scheduler.snapshot import Snapshot
+from mainspring.schema.snapshot import Snapshot
 
 LARGEST = 2**64 - 1  # xid8 is wider than Postgres's own counter
 
