@@ -20,6 +20,7 @@ COMMANDS = {
     "next": "next_times",
     "rebase": "rebase",
     "scheduler": "scheduler",
+    "worker": "worker",
     "shards": "shards",
     "up": "up",
 }

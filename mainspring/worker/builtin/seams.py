@@ -1,0 +1,23 @@
+"""What a built-in handler needs of its run: a part of `mainspring.worker.context.Context`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+
+class RunContext(Protocol):
+    """The run in hand."""
+
+    @property
+    def payload(self) -> Any: ...
+    @property
+    def idempotency_key(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def scheduled_at(self) -> datetime: ...
+    @property
+    def attempt(self) -> int: ...
+    def remaining(self) -> timedelta: ...
+    def log(self, message: object, level: str = "info", **fields: object) -> None: ...

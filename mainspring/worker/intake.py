@@ -1,0 +1,210 @@
+"""Intake: messages of the pool's lanes, kept ready in small numbers until they are claimed.
+
+Each lane is a topic with a consumer of its own, in the group of the same name, so that one lane can be
+read and another left alone. A reader keeps at most a few thousand messages; what Kafka holds beyond that
+stays there. Offsets are committed only for what a claim has brought into the books, in the order of the
+claims.
+
+**Nothing is lost by a rebalance.** What was read and not claimed is simply read again by the next owner
+of its partition; what was claimed and not committed is read again too, and found to be a copy.
+
+**Leaving.** With no free slot for a while, a worker leaves its groups, so that its partitions go to
+workers that have one. It joins again when there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from mainspring.schema.messages import peek_second
+from mainspring.schema.states import Lane, topic_of
+from mainspring.settings import KafkaSettings
+from mainspring.worker.batches import Record
+
+KEPT = 10_000
+"""Messages a reader holds ready at most."""
+
+_WAIT_SECONDS = 0.25
+_PREFIX = 48
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class LaneReader:
+    """One lane's consumer; its calls happen on a thread of its own."""
+
+    def __init__(self, settings: KafkaSettings, pool: str, lane: Lane, client_id: str) -> None:
+        self.lane = lane
+        self._topic = topic_of(pool, lane)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mainspring-{lane}")
+        self._consumer = Consumer(
+            settings.librdkafka()
+            | {
+                "group.id": self._topic,
+                "client.id": client_id,
+                "auto.offset.reset": "earliest",  # what came before the first worker counts too
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 10_000,
+                "fetch.queue.backoff.ms": 20,
+                "fetch.wait.max.ms": 100,
+                "queued.max.messages.kbytes": 32_768,
+                "topic.metadata.refresh.interval.ms": 10_000,  # a topic made later is seen soon
+                "reconnect.backoff.max.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        self._kept: deque[Record] = deque()
+        self._joined = False
+        self.lag = 0
+        """Messages of our partitions that no claim has taken yet."""
+        self.fault = ""
+        """What Kafka said last, if it was a complaint."""
+
+    @property
+    def waiting(self) -> int:
+        return len(self._kept)
+
+    def oldest_wait(self, now: float) -> float:
+        """Seconds since the first message that waits here was due."""
+        if not self._kept or len(self._kept[0].value) < _PREFIX:
+            return 0.0
+        return max(0.0, now - peek_second(self._kept[0].value))
+
+    def take(self, count: int) -> list[Record]:
+        return [self._kept.popleft() for _ in range(min(count, len(self._kept)))]
+
+    async def join(self) -> None:
+        if not self._joined:
+            self._joined = True
+            await self._call(self._consumer.subscribe, [self._topic])
+
+    async def leave(self) -> None:
+        """Give the partitions to others; what is kept is theirs too."""
+        if self._joined:
+            self._joined = False
+            await self._call(self._consumer.unsubscribe)
+            self._kept.clear()
+
+    async def read(self) -> bool:
+        """Fetch what there is, waiting a moment for the first; whether there was something."""
+        room = KEPT - len(self._kept)
+        if self._left() or room < KEPT // 2:
+            await asyncio.sleep(_WAIT_SECONDS / 10)
+            return False
+        messages = await self._call(self._consume, min(room, 5000))
+        if self._left():  # meanwhile: what was fetched is somebody else's now
+            return False
+        records = [record for record in map(self._record, messages) if record is not None]
+        self._kept.extend(records)
+        return bool(records)
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        """Tell the group how far the books go; a partition that was taken away refuses, and that is right."""
+        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        try:
+            # Not on the reader's thread: it would wait behind a fetch.
+            await asyncio.to_thread(self._consumer.commit, offsets=places, asynchronous=True)
+        except KafkaException as error:
+            log.info("commit_refused", topic=self._topic, reason=str(error))
+
+    async def close(self) -> None:
+        await self._call(self._consumer.close)
+        self._thread.shutdown(wait=False)
+
+    def _measure(self) -> None:
+        """Messages of our partitions that we have not read, by what the last fetch said; no round trip."""
+        total = 0
+        with suppress(KafkaException):
+            for place in self._consumer.position(self._consumer.assignment()):
+                low, high = self._consumer.get_watermark_offsets(place, cached=True)
+                total += max(0, high - (place.offset if place.offset >= 0 else low))
+        self.lag = total + len(self._kept)
+
+    def _left(self) -> bool:
+        return not self._joined
+
+    def _consume(self, most: int) -> list[Message]:
+        found: list[Message] = self._consumer.consume(most, _WAIT_SECONDS)
+        self._measure()
+        return found
+
+    def _record(self, message: Message) -> Record | None:
+        error = message.error()
+        if error is not None:
+            self._complain(error.str())
+            return None
+        self.fault = ""
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        return Record(self.lane, partition, offset, value or b"", message.timestamp()[1])
+
+    def _complain(self, reason: str) -> None:
+        if reason != self.fault:
+            log.warning("lane_unreadable", topic=self._topic, reason=reason)
+            self.fault = reason
+
+    async def _call(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+class Intake:
+    """The lanes of one worker."""
+
+    def __init__(self, readers: Iterable[LaneReader]) -> None:
+        self.readers = {reader.lane: reader for reader in readers}
+        self.arrived = asyncio.Event()
+
+    @property
+    def waiting(self) -> dict[Lane, int]:
+        return {lane: reader.waiting for lane, reader in self.readers.items()}
+
+    def oldest(self, now: float) -> dict[Lane, float]:
+        return {lane: reader.oldest_wait(now) for lane, reader in self.readers.items()}
+
+    @property
+    def lags(self) -> dict[Lane, int]:
+        return {lane: reader.lag for lane, reader in self.readers.items()}
+
+    def take(self, shares: Mapping[Lane, int]) -> list[Record]:
+        return [record for lane, count in shares.items() for record in self.readers[lane].take(count)]
+
+    async def join(self) -> None:
+        for reader in self.readers.values():
+            await reader.join()
+
+    async def leave(self) -> None:
+        for reader in self.readers.values():
+            await reader.leave()
+
+    async def commit(self, records: Iterable[Record]) -> None:
+        """These are in the books."""
+        ends: dict[Lane, dict[int, int]] = {}
+        for record in records:
+            of_lane = ends.setdefault(record.lane, {})
+            of_lane[record.partition] = max(of_lane.get(record.partition, 0), record.offset + 1)
+        for lane, offsets in ends.items():
+            await self.readers[lane].commit(offsets)
+
+    async def read_lane(self, lane: Lane, stop: asyncio.Event) -> None:
+        """Keep one lane's messages ready until told to stop."""
+        reader = self.readers[lane]
+        while not stop.is_set():
+            if await reader.read():
+                self.arrived.set()
+
+    async def close(self) -> None:
+        for reader in self.readers.values():
+            await reader.close()

@@ -1,0 +1,135 @@
+"""How much of what may run at once in this process, and what rests because it only fails: pure.
+
+**Limits** are per worker process: a handler's `max_concurrency`, a tenant's `maximum_running`. What is
+over a limit becomes a timer with the same attempt, so it holds up neither the partition nor anybody else.
+It comes back when by the pace of the last minutes it can be expected to find room.
+
+**The breaker** watches each tenant's use of each handler. Over nine in ten failing for five minutes, it
+lets one run a minute through and puts off the others, which spends none of their retries; the first
+success closes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from mainspring.clock import Clock
+from mainspring.schema.messages import Message
+
+WINDOW_SECONDS = 300.0
+PROBE_SECONDS = 60.0
+FEWEST = 10
+"""Of fewer runs nothing can be said."""
+
+_SLICE_SECONDS = 10.0
+_FAILING = 0.9
+_SHORTEST_SECONDS = 1.0
+_LONGEST_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """What became of one tenant's runs of one handler since the first that failed."""
+
+    began: float
+    slices: deque[list[float]] = field(default_factory=deque)  # [start, succeeded, failed]
+    probed: float | None = None
+
+    def count(self, now: float, *, failed: bool) -> None:
+        if not self.slices or now - self.slices[-1][0] > _SLICE_SECONDS:
+            self.slices.append([now, 0, 0])
+        self.slices[-1][2 if failed else 1] += 1
+        while now - self.slices[0][0] > WINDOW_SECONDS:
+            self.slices.popleft()
+
+    def is_open(self, now: float) -> bool:
+        succeeded = sum(each[1] for each in self.slices)
+        failed = sum(each[2] for each in self.slices)
+        total = succeeded + failed
+        return total >= FEWEST and failed > _FAILING * total and now - self.began >= WINDOW_SECONDS
+
+
+class Limits:
+    """Admits runs, or says how long to put them off."""
+
+    def __init__(self, handlers: Mapping[str, int], clock: Clock) -> None:
+        self._handlers = handlers
+        self._clock = clock
+        self._running: Counter[str] = Counter()
+        self._running_of: Counter[int] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._trouble: dict[tuple[int, str], _Trouble] = {}
+        self._put_off: Counter[str | int] = Counter()
+        self.tenants: Mapping[int, int] = {}
+        """How many runs of a tenant may go on at once, of those that have a limit."""
+
+    def begin(self) -> None:
+        """A claim begins: what it puts off is spread over the time that its predecessors will take."""
+        self._put_off.clear()
+
+    def admit(self, message: Message) -> timedelta | None:
+        """None: it may run, and counts from now on; else how long to put it off."""
+        handler, tenant_id = message.job.handler, message.job.tenant_id
+        handler_limit, tenant_limit = self._handlers.get(handler), self.tenants.get(tenant_id)
+        if self._trouble and self._rests(tenant_id, handler):
+            return timedelta(seconds=PROBE_SECONDS)
+        if handler_limit is not None and self._running[handler] >= handler_limit:
+            return self._delay(handler, handler, handler_limit)
+        if tenant_limit is not None and self._running_of[tenant_id] >= tenant_limit:
+            return self._delay(tenant_id, handler, tenant_limit)
+        if handler_limit is not None:
+            self._running[handler] += 1
+        if tenant_limit is not None:
+            self._running_of[tenant_id] += 1
+        return None
+
+    def withdraw(self, message: Message) -> None:
+        """It was admitted and does not run after all."""
+        handler, tenant_id = message.job.handler, message.job.tenant_id
+        if self._running.get(handler):
+            self._running[handler] -= 1
+        if self._running_of.get(tenant_id):
+            self._running_of[tenant_id] -= 1
+
+    def release(self, message: Message, seconds: float, *, failed: bool) -> None:
+        """It is over, after so long."""
+        self.withdraw(message)
+        handler, tenant_id = message.job.handler, message.job.tenant_id
+        if handler in self._handlers or tenant_id in self.tenants:
+            self._seconds[handler] = 0.8 * self._seconds.get(handler, seconds) + 0.2 * seconds
+        if failed or (tenant_id, handler) in self._trouble:
+            self._watch(tenant_id, handler, failed=failed)
+
+    def open_breakers(self) -> list[tuple[int, str]]:
+        """Which tenant and handler rest now."""
+        now = self._clock.monotonic()
+        return [key for key, trouble in self._trouble.items() if trouble.is_open(now)]
+
+    def _rests(self, tenant_id: int, handler: str) -> bool:
+        trouble, now = self._trouble.get((tenant_id, handler)), self._clock.monotonic()
+        if trouble is None or not trouble.is_open(now):
+            return False
+        if trouble.probed is None or now - trouble.probed >= PROBE_SECONDS:
+            trouble.probed = now
+            return False
+        return True
+
+    def _watch(self, tenant_id: int, handler: str, *, failed: bool) -> None:
+        now = self._clock.monotonic()
+        trouble = self._trouble.get((tenant_id, handler))
+        if trouble is None:
+            trouble = self._trouble[tenant_id, handler] = _Trouble(now)
+        if not failed and trouble.is_open(now):
+            del self._trouble[tenant_id, handler]
+            return
+        trouble.count(now, failed=failed)
+        if not any(each[2] for each in trouble.slices):
+            del self._trouble[tenant_id, handler]
+
+    def _delay(self, who: str | int, handler: str, limit: int) -> timedelta:
+        self._put_off[who] += 1
+        seconds = self._put_off[who] / limit * self._seconds.get(handler, _SHORTEST_SECONDS)
+        return timedelta(seconds=min(max(seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS))
