@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,17 +61,19 @@ async def running_cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-class SchedulerProcess:
-    """`mainspring scheduler` as a process of its own, and what its metrics say."""
+class Child:
+    """A Mainspring process of its own, and what its metrics say."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    command = ""
+
+    def __init__(self, cluster: Cluster, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
         self._address = f"{HOST}:{free_port()}"
         self._log = Path(tempfile.mkstemp(prefix="mainspring-bench-", suffix=".log")[1])
         program = Path(sys.executable).with_name("mainspring")
         with self._log.open("wb") as output:
             self._child = subprocess.Popen(
-                [program, "scheduler", "--status", self._address],
-                env=cluster.environment | {"MAINSPRING_LOG_FORMAT": "json"},
+                [program, self.command, "--status", self._address, *arguments],
+                env=cluster.environment | {"MAINSPRING_LOG_FORMAT": "json"} | dict(variables or {}),
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -88,7 +90,7 @@ class SchedulerProcess:
         """Until a metric has reached a value; a process that has ended is an error."""
         while (await self.metrics()).get(name, 0.0) < at_least:
             if self._child.poll() is not None:
-                raise click.ClickException(f"the scheduler ended, its log is {self._log}")
+                raise click.ClickException(f"the {self.command} ended, its log is {self._log}")
             await asyncio.sleep(0.2)
 
     def stop(self) -> None:
@@ -97,7 +99,7 @@ class SchedulerProcess:
         if self._child.wait(timeout=30) == 0:
             self._log.unlink()
         else:
-            progress(f"the scheduler did not end well, its log is {self._log}")
+            progress(f"the {self.command} did not end well, its log is {self._log}")
 
     def _scrape(self) -> dict[str, float]:
         try:
@@ -110,6 +112,18 @@ class SchedulerProcess:
             for sample in family.samples:
                 found[sample.name] = found.get(sample.name, 0.0) + sample.value
         return found
+
+
+class SchedulerProcess(Child):
+    """`mainspring scheduler`."""
+
+    command = "scheduler"
+
+
+class WorkerProcess(Child):
+    """`mainspring worker`."""
+
+    command = "worker"
 
 
 def resident_megabytes(pid: int) -> float:
