@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ import structlog
 from mainspring import logs
 from mainspring.settings import Settings, describe
 from mainspring.worker.app import Mainspring, load_app
+from mainspring.worker.builtin import HttpHandlerSettings, builtin_handlers, make_producer
 from mainspring.worker.process import Worker
 from mainspring.worker.settings import read_options
 
@@ -71,8 +73,11 @@ def command(
     logs.configure(settings.log)
     sys.path.insert(0, str(Path.cwd()))  # the app lies where the command is given, as with python -m
     app = Mainspring() if app_path is None else load_app(app_path)
-    structlog.get_logger().info("settings", **describe(settings), **describe(options))
-    asyncio.run(_run(Worker(settings, options, app, app.handlers)))
+    http = HttpHandlerSettings.from_environment(os.environ)
+    structlog.get_logger().info("settings", **describe(settings), **describe(options), http=describe(http))
+    builtin = builtin_handlers(http, partial(make_producer, settings.kafka, client_id="mainspring-worker"))
+    # The app's own come last: a user's `http` is the user's.
+    asyncio.run(_run(Worker(settings, options, app, {**builtin, **app.handlers})))
 
 
 async def _run(worker: Worker) -> None:

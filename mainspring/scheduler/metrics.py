@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -41,6 +42,10 @@ class Metrics:
         self.horizon_load = self._histogram("horizon_load_seconds", "One load of the window", _DURATION)
         self.set_aside = self._gauge("cadences_set_aside", "Cadences that cannot be evaluated")
         self._offset = self._gauge("clock_offset_seconds", "Database clock minus ours", "bound")
+        self._rounds = self._counter("duty_rounds", "Rounds of the duties held here", "duty", "outcome")
+        self._work = self._counter(
+            "duty_work", "What the duties did, by the fields of their results", "duty", "what"
+        )
 
     def bucket_left(self, parcels: Iterable[Parcel], elapsed: float, now: float) -> None:
         """A bucket has been acknowledged at this time of the database's clock."""
@@ -64,6 +69,16 @@ class Metrics:
     def clock_offset(self, low: float, high: float) -> None:
         self._offset.labels("low").set(low)
         self._offset.labels("high").set(high)
+
+    def duty_done(self, duty: str, result: object | None) -> None:
+        """A round has ended; without a result if it failed."""
+        self._rounds.labels(duty, "failed" if result is None else "done").inc()
+        if is_dataclass(result):
+            for field in fields(result):
+                value = getattr(result, field.name)
+                count = len(value) if isinstance(value, Collection) else value
+                if count:
+                    self._work.labels(duty, field.name).inc(count)
 
     def terms(self, terms: Mapping[int, Term], now: float) -> None:
         """Describe the shards as they are now; those no longer led disappear."""

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import asyncpg
 import structlog
@@ -29,8 +29,11 @@ from mainspring.kafka.topics import Topics, TopicSettings
 from mainspring.postgres import connect, database_errors, make_pool
 from mainspring.scheduler.database_clock import ALARM, REFUSAL, DatabaseClock
 from mainspring.scheduler.delivery import Delivery
-from mainspring.scheduler.duties import Duties
+from mainspring.scheduler.duties import Duties, Duty
+from mainspring.scheduler.duties.bookkeeper import Bookkeeper, KafkaProgress
 from mainspring.scheduler.duties.janitor import Janitor
+from mainspring.scheduler.duties.reaper import Reaper
+from mainspring.scheduler.duties.relay import DeadLetterRelay
 from mainspring.scheduler.duties.resumer import Resumer
 from mainspring.scheduler.election import Election
 from mainspring.scheduler.feed import Feed, WorldChanged
@@ -95,6 +98,8 @@ class Scheduler:
         # A leader stopped between two statements would hold the rows of its shards against its successor.
         marks_pool = self._pool("marks", size=2, command_seconds=5.0, idle_seconds=2.0)
         reading_pool = self._pool("reading", size=6, command_seconds=30.0, idle_seconds=30.0)
+        # Of their own: a sweep that takes long must not keep the feed waiting for a connection.
+        duties_pool = self._pool("duties", size=4, command_seconds=60.0, idle_seconds=30.0)
         server = StatusServer(
             self._options.status_address, health=self._health, registry=self._metrics.registry
         )
@@ -102,26 +107,29 @@ class Scheduler:
         log.info("scheduler_started", identity=self._options.identity, status=self.status_address)
         try:
             async with EtcdClient(self._settings.etcd) as client:
-                await self._lead(client, marks_pool, reading_pool, shards, stop)
+                await self._lead(client, _Pools(marks_pool, reading_pool, duties_pool), shards, stop)
         finally:
             await server.stop()
-            for pool in (marks_pool, reading_pool):
+            for pool in (marks_pool, reading_pool, duties_pool):
                 pool.terminate()
         log.info("scheduler_stopped", identity=self._options.identity)
 
-    async def _lead(
-        self,
-        client: EtcdClient,
-        marks_pool: asyncpg.Pool[asyncpg.Record],
-        reading_pool: asyncpg.Pool[asyncpg.Record],
-        shards: int,
-        stop: asyncio.Event,
-    ) -> None:
+    async def _lead(self, client: EtcdClient, pools: _Pools, shards: int, stop: asyncio.Event) -> None:
         publisher = Publisher(self._settings.kafka, client_id=self._options.identity)
+        letters = Publisher(self._settings.kafka, client_id=f"{self._options.identity}-letters")
         try:
-            async with marks_pool, reading_pool, asyncio.TaskGroup() as background:
-                parts = _Parts.build(self, client, publisher, marks_pool, reading_pool, background, shards)
-                await self._first_sample(reading_pool)
+            async with pools.marks, pools.reading, pools.duties, asyncio.TaskGroup() as background:
+                duties = self._duties(pools.duties, letters, shards)
+                parts = _Parts.build(
+                    self,
+                    client,
+                    publisher,
+                    pools,
+                    Duties(duties, background, self._metrics.duty_done),
+                    background,
+                    shards,
+                )
+                await self._first_sample(pools.reading)
                 async with asyncio.TaskGroup() as services:
                     for name, service in parts.services(self, stop):
                         services.create_task(service, name=name)
@@ -129,6 +137,17 @@ class Scheduler:
                 _end_background()
         except* _Stopped:
             await publisher.close()
+            await letters.close()
+
+    def _duties(self, pool: asyncpg.Pool[asyncpg.Record], letters: Publisher, shards: int) -> dict[str, Duty]:
+        topics = Topics(self._settings.kafka, self._options.topics)
+        return {
+            "reaper": Reaper(pool, self._machine),
+            "bookkeeper": Bookkeeper(pool, KafkaProgress(self._settings.kafka)),
+            "janitor": Janitor(pool),
+            "relay": DeadLetterRelay(pool, letters, topics, self._machine),
+            "resumer": Resumer(pool, shards),
+        }
 
     async def _verify(self) -> int:
         connection = await connect(self._settings.postgres, application="mainspring scheduler")
@@ -216,6 +235,14 @@ def _end_background() -> NoReturn:
     raise _Stopped
 
 
+class _Pools(NamedTuple):
+    """Connections by what they are for."""
+
+    marks: asyncpg.Pool[asyncpg.Record]
+    reading: asyncpg.Pool[asyncpg.Record]
+    duties: asyncpg.Pool[asyncpg.Record]
+
+
 @dataclass(slots=True)
 class _Parts:
     """The services of one process, wired together."""
@@ -237,13 +264,13 @@ class _Parts:
         process: Scheduler,
         client: EtcdClient,
         publisher: Publisher,
-        marks_pool: asyncpg.Pool[asyncpg.Record],
-        pool: asyncpg.Pool[asyncpg.Record],
+        pools: _Pools,
+        duties: Duties,
         background: asyncio.TaskGroup,
         shards: int,
     ) -> _Parts:
-        options, metrics = process.options, process.metrics
-        marks = Marks(marks_pool, options.identity)
+        options, metrics, pool = process.options, process.metrics, pools.reading
+        marks = Marks(pools.marks, options.identity)
 
         def ended(_: Term, reason: str) -> None:
             metrics.step_downs.labels(reason).inc()
@@ -265,7 +292,7 @@ class _Parts:
             shards=shards,
             leadership=leadership,
             takeover=takeover,
-            duties=Duties({"janitor": Janitor(pool), "resumer": Resumer(pool, shards)}, background),
+            duties=duties,
             unfit=process.unfit,
             clock=process.machine,
             lease=options.lease,

@@ -16,6 +16,6 @@ from __future__ import annotations
 
 from mainspring.worker.app import Handler, Mainspring
 from mainspring.worker.context import Context
-from mainspring.worker.signals import Cancel, Retry
+from mainspring.worker.signals import Cancel, NotRetryable, Retry
 
-__all__ = ["Cancel", "Context", "Handler", "Mainspring", "Retry"]
+__all__ = ["Cancel", "Context", "Handler", "Mainspring", "NotRetryable", "Retry"]

@@ -32,9 +32,9 @@ from mainspring.registry.definition import LONGEST_TIMEOUT
 from mainspring.registry.values import LONGEST_NAME, check_text, nearest
 from mainspring.schema.errors import InvalidInput
 from mainspring.worker.context import Context
-from mainspring.worker.signals import Cancel, Retry, check_duration
+from mainspring.worker.signals import Cancel, NotRetryable, Retry, check_duration
 
-__all__ = ["Cancel", "Context", "Handler", "Hook", "Mainspring", "Retry", "load_app"]
+__all__ = ["Cancel", "Context", "Handler", "Hook", "Mainspring", "NotRetryable", "Retry", "load_app"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Hook = Callable[[], Any]

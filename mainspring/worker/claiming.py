@@ -36,7 +36,7 @@ next death takes nobody along.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias, cast
 
@@ -107,6 +107,7 @@ class Claimer:
         self._limits = limits
         self._clock = clock
         self._recalls = RecallList()
+        self._seen: _Moment | None = None
 
     async def claim(self, messages: Sequence[Message]) -> Batch:
         """Bring every message into the books; the batch has what is to be executed.
@@ -129,16 +130,39 @@ class Claimer:
                 await asyncio.sleep(_RETRY_SECONDS)
             self._withdraw(plan)
 
+    async def time(self) -> datetime:
+        """The database's time, reckoned from when it was last heard of: no statement but for the first."""
+        while self._seen is None:
+            try:
+                with database_errors():
+                    now: datetime = await self._pool.fetchval(query("database_time"))
+            except DatabaseUnavailable as error:
+                log.warning("claim_waits", messages=0, reason=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._seen = _Moment(now, self._clock.monotonic())
+        return self._seen.now + timedelta(seconds=self._clock.monotonic() - self._seen.monotonic)
+
     async def bury_unreadable(self, messages: Sequence[tuple[bytes, str]]) -> None:
         """Keep what nobody can decode, with the reason."""
-        while messages:
+        await self._bury(
+            lambda connection: bury_unreadable(connection, self._worker_pool, messages), len(messages)
+        )
+
+    async def bury_expired(self, messages: Sequence[Message]) -> None:
+        """Keep what was published longer ago than runs are kept: nobody can say whether it was executed."""
+        error = "the message is older than runs are kept, so nobody can say whether it was executed"
+        letters = [_letter(each, self._worker_pool, DeadReason.EXPIRED, error) for each in messages]
+        await self._bury(lambda connection: bury(connection, letters), len(messages))
+
+    async def _bury(self, write: Callable[[Connection], Awaitable[None]], messages: int) -> None:
+        while True:
             try:
                 with database_errors():
                     async with self._pool.acquire() as connection, connection.transaction():
-                        await bury_unreadable(connection, self._worker_pool, messages)
-                        return
+                        return await write(connection)
             except DatabaseUnavailable as error:
-                log.warning("claim_waits", messages=len(messages), reason=str(error))
+                log.warning("claim_waits", messages=messages, reason=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _try(self, claim_id: int, messages: Sequence[Message], plan: Plan, *, contested: bool) -> Batch:
@@ -164,7 +188,8 @@ class Claimer:
             self._recalls.add(changed["id"], Changed(changed["version"], JobStatus(changed["status"])))
         # The statement above may have seen more than `now`; what it saw is seen again the next time.
         self._recalls.snapshot = now
-        return _Moment(row["at"], monotonic)
+        self._seen = _Moment(row["at"], monotonic)
+        return self._seen
 
     async def _decide(
         self, connection: Connection, claim_id: int, messages: Sequence[Message], plan: Plan, now: datetime

@@ -66,6 +66,7 @@ class Life:
         handlers: Mapping[str, Handler],
         concurrency: int,
         grace_seconds: float,
+        run_retention: float,
         intake: Intake,
         claims_pool: Pool,
         reports_pool: Pool,
@@ -79,6 +80,7 @@ class Life:
         self._handlers = handlers
         self._concurrency = concurrency
         self._grace = grace_seconds
+        self._run_retention = run_retention
         self._intake = intake
         self._pool = claims_pool
         self._metrics = metrics
@@ -216,17 +218,27 @@ class Life:
     async def _bring_into_the_books(self, records: Sequence[Record]) -> None:
         together: list[Message] = []
         alone: list[Message] = []
+        expired: list[Message] = []
         unreadable: list[tuple[bytes, str]] = []
+        oldest_ms = ((await self._claimer.time()).timestamp() - self._run_retention) * 1000
         for record in records:
             try:
                 message = decode(record.value)
-                (alone if message.losses else together).append(message)
             except UnreadableMessage as error:
                 unreadable.append((record.value, error.reason))
+                continue
+            if record.appended_ms < oldest_ms:
+                expired.append(message)
+            else:
+                (alone if message.losses else together).append(message)
         if unreadable:
             self._metrics.unreadable += len(unreadable)
             log.error("messages_unreadable", messages=len(unreadable), reason=unreadable[0][1])
             await self._claimer.bury_unreadable(unreadable)
+        if expired:
+            self._metrics.expired += len(expired)
+            log.error("messages_expired", messages=len(expired))
+            await self._claimer.bury_expired(expired)
         if together:
             self._accept(await self._claimer.claim(together))
         for message in alone:

@@ -55,6 +55,7 @@ class Metrics:
     """Messages whose run was somebody else's already."""
     deferred: int = 0
     unreadable: int = 0
+    expired: int = 0
     blocked: Counter[str] = field(default_factory=Counter)
     gauges: dict[str, float] = field(default_factory=dict)
     lanes: dict[str, Mapping[Lane, float]] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class Metrics:
         yield _counter("duplicates_removed", "Messages whose run another claim holds", self.copies)
         yield _counter("messages_deferred", "Messages put off as timers", self.deferred)
         yield _counter("messages_unreadable", "Messages that nobody could decode", self.unreadable)
+        yield _counter("messages_expired", "Messages older than runs are kept", self.expired)
         yield self._outcomes()
         yield _by_handler(
             "handlers_abandoned", "Runs that did not end when they were asked to", self._abandoned

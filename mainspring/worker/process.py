@@ -147,6 +147,7 @@ class Worker:
                 handlers=self._handlers,
                 concurrency=options.concurrency,
                 grace_seconds=options.grace_seconds,
+                run_retention=options.topics.run_retention.total_seconds(),
                 intake=intake,
                 claims_pool=claims,
                 reports_pool=reports,

@@ -3,6 +3,7 @@
     it returned                        → succeeded, also when it was late or had been asked to stop
     raise Retry(after=…, reason=…)     → failed; the next attempt comes after that time, or by the backoff
     raise Cancel(reason=…)             → cancelled; no attempt follows
+    raise NotRetryable(…)              → dead at once: every further attempt would fail the same way
     any other exception                → failed; the next attempt comes by the job's backoff
     any exception, its time being up   → failed, and the error is that
     any exception, once cancelled      → cancelled; being asked to stop is no failure
@@ -50,6 +51,10 @@ class Cancel(Exception):
         self.reason = reason
 
 
+class NotRetryable(Exception):
+    """Raised by a handler whose every further attempt would fail the same way: a dead letter at once."""
+
+
 class EffectExists(BaseException):
     """An earlier attempt at this occurrence has committed its transaction: there is nothing left to do.
 
@@ -83,7 +88,8 @@ def conclude(message: Message, error: BaseException | None, *, cancelled: str | 
         return Conclusion(Outcome.CANCELLED, None, storable(str(error), LONGEST_ERROR))
     if cancelled is not None:
         return Conclusion(Outcome.CANCELLED, None, storable(cancelled, LONGEST_ERROR))
-    if message.retries >= message.job.max_retries or message.attempt >= MAXIMUM_ATTEMPT:
+    no_retry_left = message.retries >= message.job.max_retries or message.attempt >= MAXIMUM_ATTEMPT
+    if no_retry_left or isinstance(error, NotRetryable):
         return Conclusion(Outcome.DEAD, None, describe_error(error))
     return Conclusion(Outcome.FAILED, _wait(message, error), describe_error(error))
 

@@ -8,9 +8,9 @@ then. A round that fails is logged and tried again; it ends neither the duty nor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import asyncpg
 import structlog
@@ -29,12 +29,17 @@ class Duty(Protocol):
         """Do what there is to do now; the result is logged."""
 
 
+Observer: TypeAlias = Callable[[str, object | None], None]
+"""Told of every round: the duty's name, and its result; None for a round that failed."""
+
+
 class Duties:
     """Starts the duties that this process holds and stops those it does not."""
 
-    def __init__(self, duties: Mapping[str, Duty], tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, duties: Mapping[str, Duty], tasks: asyncio.TaskGroup, observe: Observer) -> None:
         self._duties = duties
         self._tasks = tasks
+        self._observe = observe
         self._running: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -67,6 +72,11 @@ class Duties:
                 result = await duty.run_once()
             except (MainspringError, asyncpg.PostgresError) as error:
                 log.warning("duty_failed", duty=name, reason=str(error))
+                self._observe(name, None)
+            except Exception:  # a defect of one duty must not end what this process leads
+                log.exception("duty_fault", duty=name)
+                self._observe(name, None)
             else:
                 log.debug("duty_done", duty=name, result=result)
+                self._observe(name, result)
             await asyncio.sleep(duty.pause.total_seconds())

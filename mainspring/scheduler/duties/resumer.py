@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 import asyncpg
@@ -18,6 +19,13 @@ _AT_ONCE = 500
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What one round did."""
+
+    jobs: int
+
+
 class Resumer:
     """Ends pauses that have an end."""
 
@@ -27,8 +35,8 @@ class Resumer:
         self._pool = pool
         self._registry = Registry(pool, shards=shards)
 
-    async def run_once(self) -> int:
-        """Resume what is due, at most some hundred; how many. One query when there is none."""
+    async def run_once(self) -> Resumed:
+        """Resume what is due, at most some hundred; one query when there is none."""
         with database_errors():
             rows = await self._pool.fetch(query("jobs_to_resume"), _AT_ONCE)
         for row in rows:
@@ -36,4 +44,4 @@ class Resumer:
                 await self._registry.resume(row["tenant_id"], row["id"])
             except (Conflict, NotFound) as error:  # its owner was faster
                 log.info("resume_overtaken", job_id=format_job_id(row["id"]), reason=str(error))
-        return len(rows)
+        return Resumed(len(rows))

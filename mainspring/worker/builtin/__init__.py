@@ -13,11 +13,12 @@ from typing import Any
 from mainspring.clock import Clock
 from mainspring.worker.app import Handler
 from mainspring.worker.builtin.addresses import Resolver
-from mainspring.worker.builtin.failures import InvalidPayload, NotRetryable, RequestFailed
+from mainspring.worker.builtin.failures import InvalidPayload, RequestFailed
 from mainspring.worker.builtin.http import HttpHandler
 from mainspring.worker.builtin.kafka import KafkaHandler, ProducerFactory, make_producer
 from mainspring.worker.builtin.settings import HttpHandlerSettings
 from mainspring.worker.context import Context
+from mainspring.worker.signals import NotRetryable
 
 __all__ = [
     "HttpHandlerSettings",

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
 
-from mainspring.worker.builtin.failures import NotRetryable
+from mainspring.worker.signals import NotRetryable
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

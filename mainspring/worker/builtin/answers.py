@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from mainspring.worker.builtin.failures import NotRetryable, RequestFailed
+from mainspring.worker.builtin.failures import RequestFailed
 from mainspring.worker.builtin.fields import shorten
 from mainspring.worker.builtin.web_request import shown
-from mainspring.worker.signals import Retry
+from mainspring.worker.signals import NotRetryable, Retry
 
 LONGEST_BODY = 64 * 1024
 LONGEST_WAIT = timedelta(hours=1)

@@ -1,6 +1,6 @@
 """How a built-in handler fails.
 
-NotRetryable            trying again cannot mend it: a dead letter at once, with this text
+NotRetryable            (signals.py) trying again cannot mend it: a dead letter at once, with this text
 ├── InvalidPayload      the job's payload breaks a rule: .field, .rule
 └── Refused             the address may not be connected to (addresses.py): .address, .kind
 RequestFailed           an ordinary failure: the job's retries apply, as they do to any other exception
@@ -8,9 +8,7 @@ RequestFailed           an ordinary failure: the job's retries apply, as they do
 
 from __future__ import annotations
 
-
-class NotRetryable(Exception):
-    """The run has failed, and every further attempt would fail the same way."""
+from mainspring.worker.signals import NotRetryable
 
 
 class InvalidPayload(NotRetryable):

@@ -31,8 +31,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from mainspring.schedule import format_instant
 from mainspring.settings import KafkaSettings
 from mainspring.worker.builtin import fields
-from mainspring.worker.builtin.failures import InvalidPayload, NotRetryable, RequestFailed
+from mainspring.worker.builtin.failures import InvalidPayload, RequestFailed
 from mainspring.worker.builtin.seams import RunContext
+from mainspring.worker.signals import NotRetryable
 
 ProducerFactory = Callable[[], Producer]
 Headers = Sequence[tuple[str, bytes]]

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from mainspring.worker.builtin.failures import InvalidPayload, NotRetryable, RequestFailed
+from mainspring.worker.builtin.failures import InvalidPayload, RequestFailed
 from mainspring.worker.builtin.web_request import WebRequest, origin, read_url, shown
+from mainspring.worker.signals import NotRetryable
 
 MOST_REDIRECTS = 5
 HARMLESS = frozenset({"accept", "accept-language", "content-language", "content-type", "user-agent"})

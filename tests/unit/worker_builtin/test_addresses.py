@@ -14,7 +14,7 @@ from mainspring.worker.builtin.addresses import (
     check_addresses,
     forbidden,
 )
-from mainspring.worker.builtin.failures import NotRetryable
+from mainspring.worker.signals import NotRetryable
 
 REFUSED = {
     "127.0.0.1": "loopback",
