@@ -34,7 +34,7 @@ from mainspring.worker.context import ContextServices
 from mainspring.worker.executing import PATIENCE_SECONDS, Executor
 from mainspring.worker.heartbeat import Fitness, Heartbeat
 from mainspring.worker.intake import Intake
-from mainspring.worker.lanes import share_out
+from mainspring.worker.lanes import Sharing
 from mainspring.worker.limits import Limits
 from mainspring.worker.metrics import Metrics
 from mainspring.worker.reporting import Reporter, Reporting
@@ -87,6 +87,7 @@ class Life:
         self._clock = clock
         limited = {name: each.max_concurrency for name, each in handlers.items() if each.max_concurrency}
         self._limits = Limits(limited, clock)
+        self._sharing = Sharing()
         self._claimer = Claimer(
             claims_pool,
             worker_id=worker_id,
@@ -175,7 +176,8 @@ class Life:
         room = self.executor.room() - self._claiming if self.heartbeat.fitness is Fitness.FIT else 0
         if room <= 0:
             return []
-        shares = share_out(min(room, LARGEST_CLAIM), self._intake.waiting, self._intake.oldest(time.time()))
+        room = min(room, LARGEST_CLAIM)
+        shares = self._sharing.share_out(room, self._intake.waiting, self._intake.oldest(time.time()))
         return self._intake.take(shares)
 
     async def _wait_for_work(self) -> None:
