@@ -6,7 +6,7 @@ It comes back when by the pace of the last minutes it can be expected to find ro
 
 **The breaker** watches each tenant's use of each handler. Over nine in ten failing for five minutes, it
 lets one run a minute through and puts off the others, which spends none of their retries; the first
-success closes it.
+success closes it, and nothing else does: of so few runs the window alone could say nothing.
 """
 
 from __future__ import annotations
@@ -37,19 +37,29 @@ class _Trouble:
     began: float
     slices: deque[list[float]] = field(default_factory=deque)  # [start, succeeded, failed]
     probed: float | None = None
+    opened: bool = False
 
     def count(self, now: float, *, failed: bool) -> None:
+        self._slide(now)
+        if not self.slices:
+            self.began = now
         if not self.slices or now - self.slices[-1][0] > _SLICE_SECONDS:
             self.slices.append([now, 0, 0])
         self.slices[-1][2 if failed else 1] += 1
-        while now - self.slices[0][0] > WINDOW_SECONDS:
-            self.slices.popleft()
 
     def is_open(self, now: float) -> bool:
-        succeeded = sum(each[1] for each in self.slices)
-        failed = sum(each[2] for each in self.slices)
-        total = succeeded + failed
-        return total >= FEWEST and failed > _FAILING * total and now - self.began >= WINDOW_SECONDS
+        if not self.opened:
+            self._slide(now)
+            succeeded = sum(each[1] for each in self.slices)
+            failed = sum(each[2] for each in self.slices)
+            total = succeeded + failed
+            enough = total >= FEWEST and failed > _FAILING * total
+            self.opened = enough and now - self.began >= WINDOW_SECONDS
+        return self.opened
+
+    def _slide(self, now: float) -> None:
+        while self.slices and now - self.slices[0][0] > WINDOW_SECONDS:
+            self.slices.popleft()
 
 
 class Limits:
