@@ -95,6 +95,11 @@ class Plan:
             self.outcomes[position] = Outcome.VOID
             self.tally[self.runs[position].shard, self.runs[position].second] -= 1
         self.finals = [each for each in self.finals if self.outcomes[each.position] != Outcome.VOID]
+        if self.letters:
+            ours = {key_of(self.runs[each.position]) for each in self.finals}
+            self.letters = [
+                each for each in self.letters if (each.job_id, each.scheduled_at, each.attempt) in ours
+            ]
 
     @property
     def bytes(self) -> bytes:
@@ -122,9 +127,6 @@ def key_of(message: Message) -> Key:
 def is_missed(message: Message, now: datetime) -> bool:
     """Whether it comes too late, by the job's policy; whole seconds, as grace is."""
     job = message.job
-    # The common case first, in integers: this is asked of every message.
-    if int(now.timestamp()) - message.second <= job.grace_seconds:
-        return False
     verdict = decide(
         due=from_microseconds(message.second * 1_000_000),
         now=now.replace(microsecond=0),
