@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import structlog
+import uvloop
 
 from mainspring import logs
 from mainspring.settings import Settings, describe
@@ -77,7 +78,9 @@ def command(
     structlog.get_logger().info("settings", **describe(settings), **describe(options), http=describe(http))
     builtin = builtin_handlers(http, partial(make_producer, settings.kafka, client_id="mainspring-worker"))
     # The app's own come last: a user's `http` is the user's.
-    asyncio.run(_run(Worker(settings, options, app, {**builtin, **app.handlers})))
+    worker = Worker(settings, options, app, {**builtin, **app.handlers})
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(worker))
 
 
 async def _run(worker: Worker) -> None:

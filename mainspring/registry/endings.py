@@ -65,6 +65,12 @@ class Ended(NamedTuple):
     """It may be one: its message had no following occurrence."""
 
 
+async def somebody_depends(connection: Connection) -> bool:
+    """Whether any job waits for another one: half a million successes need not be looked at if none does."""
+    somebody: bool = await connection.fetchval(query("somebody_depends"))
+    return somebody
+
+
 async def end_runs(connection: Connection, ended: Sequence[Ended]) -> int:
     """Do what follows from these outcomes; how many dependents were released.
 

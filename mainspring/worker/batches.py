@@ -64,13 +64,13 @@ class Stop(NamedTuple):
 class Run:
     """One claimed run, until its ending is flushed."""
 
-    __slots__ = ("batch", "context", "deadline", "message", "position", "stop", "task")
+    __slots__ = ("batch", "began", "context", "deadline", "message", "position", "stop", "task")
 
     def __init__(self, batch: Batch, position: int, message: Message) -> None:
         self.batch = batch
         self.position = position
         self.message = message
-        self.deadline = 0.0
+        self.began = self.deadline = 0.0
         self.stop: Stop | None = None
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None

@@ -69,6 +69,8 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 UNKNOWN_SECONDS = 600.0
 """How long a run waits for a worker that has its handler: a deploy may be rolling."""
 
+LISTEN_SECONDS = 1.0
+
 _RETRY_SECONDS = 0.5
 
 log = structlog.get_logger()
@@ -130,17 +132,17 @@ class Claimer:
                 await asyncio.sleep(_RETRY_SECONDS)
             self._withdraw(plan)
 
-    async def time(self) -> datetime:
-        """The database's time, reckoned from when it was last heard of: no statement but for the first."""
-        while self._seen is None:
-            try:
-                with database_errors():
-                    now: datetime = await self._pool.fetchval(query("database_time"))
-            except DatabaseUnavailable as error:
-                log.warning("claim_waits", messages=0, reason=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                self._seen = _Moment(now, self._clock.monotonic())
+    async def listen(self) -> None:
+        """Keep up with the change feed while nothing is claimed: two statements, none if a claim did it."""
+        if self._seen is not None and self._clock.monotonic() - self._seen.monotonic < LISTEN_SECONDS / 2:
+            return
+        with database_errors():
+            async with self._pool.acquire() as connection:
+                await self._look(connection)
+
+    def time(self) -> datetime:
+        """The database's time, reckoned from when it was last heard of."""
+        assert self._seen is not None, "listen comes first"
         return self._seen.now + timedelta(seconds=self._clock.monotonic() - self._seen.monotonic)
 
     async def bury_unreadable(self, messages: Sequence[tuple[bytes, str]]) -> None:
@@ -195,13 +197,13 @@ class Claimer:
         self, connection: Connection, claim_id: int, messages: Sequence[Message], plan: Plan, now: datetime
     ) -> None:
         gates = Gates(connection)
-        concerned = [each for each in messages if self._recalls.concerns(each)]
-        jobs = await gates.jobs(concerned)
+        jobs = await gates.jobs(self._recalls.concerned(messages))
         cancelled = await gates.cancelled(messages)
         effects = await gates.effects(messages)
         unknown: list[Message] = []
         overlapping: list[Message] = []
         self._limits.begin()
+        second = int(now.timestamp())
         for message in messages:
             job_id = message.job.job_id
             if jobs.stopped and job_id in jobs.stopped:
@@ -213,7 +215,7 @@ class Claimer:
                 plan.finish(message, Outcome.CANCELLED, cancelled[key_of(message)])
             elif effects and (job_id, message.scheduled_at) in effects:
                 plan.finish(message, Outcome.SUCCEEDED, "")
-            elif is_missed(message, now):
+            elif second - message.second > message.job.grace_seconds and is_missed(message, now):
                 plan.finish(message, Outcome.MISSED, "later than its grace")
             elif message.job.handler not in self._handlers:
                 unknown.append(message)

@@ -1,7 +1,10 @@
 """Executing: claimed runs go through the handlers, so many at once, each with an end.
 
-Every run is a task of its own, so that a handler may do with its task what it likes. A synchronous handler
-runs in a thread; its task waits for it.
+A run that waits for something has its task to itself, so that a handler may do with it what it likes. But
+most of half a million runs never wait, and a task for each would cost more than they do: so one task, the
+*server*, starts runs one after the other, and the first that waits keeps it; another one serves from then on.
+A task in which a handler has left something behind (a context variable, a cancellation) serves no more.
+A synchronous handler runs in a thread; its task waits for it.
 
 **Stopping.** A run is asked to stop when its time is up, when somebody cancels it, when the worker stops,
 or when it is no longer ours. An asynchronous handler is cancelled; a synchronous one sees
@@ -20,9 +23,10 @@ import contextvars
 import math
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import structlog
 
@@ -41,6 +45,9 @@ from mainspring.worker.signals import EffectExists, conclude
 
 PATIENCE_SECONDS = 5.0
 """How long a run may take to end after it was asked to."""
+
+_TURN_SECONDS = 0.005
+"""How long runs are started without a look at what else the event loop has to do."""
 
 _LOOK_SECONDS = 0.25
 _SOON_SECONDS = 0.5
@@ -80,6 +87,8 @@ class Executor:
         self._threads = ThreadPoolExecutor(2 * concurrency + 16, thread_name_prefix="mainspring-handler")
         self._running: dict[Run, None] = {}  # in the order in which they began
         self._waiting: deque[Run] = deque()
+        self._server: asyncio.Task[None] | None = None
+        self._clean = contextvars.copy_context()
         self._ended = 0
         self._pace = _Pace(clock)
         self.may_start = True
@@ -107,10 +116,9 @@ class Executor:
 
     def resume(self) -> None:
         """Fill the free slots."""
-        while self.may_start and self._waiting and len(self._running) < self._concurrency:
-            run = self._waiting.popleft()
-            if run.is_open:
-                self._begin(run)
+        if self._server is None and self._may_begin():
+            # Not in the context of whoever calls: that may be the one of a run that has just ended.
+            self._server = self._loop.create_task(self._serve(), name="server", context=self._clean.copy())
 
     def stop_run(self, key: Key, why: Why, reason: str) -> bool:
         """Ask one run to stop; False if it is not here."""
@@ -162,30 +170,70 @@ class Executor:
         """Take no more; threads that go on are left behind."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, run: Run) -> None:
+    def _may_begin(self) -> bool:
+        return self.may_start and bool(self._waiting) and len(self._running) < self._concurrency
+
+    async def _serve(self) -> None:
+        """Start what waits, until a run waits for something: then this task is that run's alone."""
+        task = asyncio.current_task()
+        assert task is not None
+        turn_began = self._clock.monotonic()
+        while self._may_begin():
+            if self._clock.monotonic() - turn_began >= _TURN_SECONDS:
+                await asyncio.sleep(0)
+                turn_began = self._clock.monotonic()
+                continue
+            run = self._waiting.popleft()
+            if not run.is_open:
+                continue
+            self._begin(run, task)
+            rest = self._step(run)
+            if rest is not None:
+                self._server = None
+                self.resume()
+                await self._finish(run, rest)
+                return
+            if task.cancelling() or contextvars.copy_context() != self._clean:
+                break
+        self._server = None
+        self.resume()
+
+    def _begin(self, run: Run, task: asyncio.Task[None]) -> None:
         now = self._clock.monotonic()
         message, batch = run.message, run.batch
-        run.deadline = now + self._timeout(message)
+        run.began, run.deadline = now, now + self._timeout(message)
+        run.context = Context(message, run.deadline, self._services)
+        run.task = task
         batch.started_ms[run.position] = batch.milliseconds(now)
         self._running[run] = None
-        self._metrics.started(message, batch, now)
-        run.task = self._loop.create_task(self._execute(run))
 
-    async def _execute(self, run: Run) -> None:
-        handler = self._handlers[run.message.job.handler]
-        context = run.context = Context(run.message, run.deadline, self._services)
+    def _step(self, run: Run) -> Awaitable[object] | None:
+        """Let the handler go as far as it goes without waiting: to its end, or what is left of it."""
+        handler, context = self._handlers[run.message.job.handler], run.context
+        assert context is not None
+        if not handler.is_async:
+            call = contextvars.copy_context().run
+            return self._loop.run_in_executor(self._threads, call, handler.call, context)
         try:
-            value = await self._call(handler, context)
+            coroutine = handler.function(context)
+            waits_for = coroutine.send(None)
+        except StopIteration as end:
+            self._end(run, self._succeeded(end.value, context))
+        except (asyncio.CancelledError, EffectExists, SystemExit, Exception) as error:  # noqa: BLE001
+            self._end(run, self._failed(run, context, error))
+        else:
+            return _Rest(coroutine, waits_for)
+        return None
+
+    async def _finish(self, run: Run, rest: Awaitable[object]) -> None:
+        context = run.context
+        assert context is not None
+        try:
+            value = await rest
         except (asyncio.CancelledError, EffectExists, SystemExit, Exception) as error:  # noqa: BLE001
             self._end(run, self._failed(run, context, error))
         else:
             self._end(run, self._succeeded(value, context))
-
-    async def _call(self, handler: Handler, context: Context) -> object:
-        if handler.is_async:
-            return await handler.function(context)
-        call = contextvars.copy_context().run
-        return await self._loop.run_in_executor(self._threads, call, handler.function, context)
 
     def _succeeded(self, value: object, context: Context) -> Ending:
         lines = context.lines()
@@ -253,10 +301,10 @@ class Executor:
         if not run.is_open:  # abandoned before
             return
         batch.end(run, ending, now)
-        seconds = max(0.0, now - batch.claimed_monotonic - (batch.started_ms[run.position] or 0) / 1000)
-        failed = ending.outcome in (Outcome.FAILED, Outcome.DEAD)
+        seconds = max(0.0, now - run.began)
+        failed = ending is not SUCCESS and ending.outcome in (Outcome.FAILED, Outcome.DEAD)
         self._limits.release(message, seconds, failed=failed)
-        self._metrics.ended(message, ending.outcome, seconds)
+        self._metrics.ended(run, ending.outcome, seconds)
         del self._running[run]
         run.task = None
         self._ended_one()
@@ -269,6 +317,30 @@ class Executor:
 
     def _timeout(self, message: Message) -> float:
         return min(self._timeouts[message.job.handler], message.job.timeout_seconds)
+
+
+class _Rest:
+    """What is left of a coroutine that has begun and waits for something."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, object], waits_for: object) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[object, Any, object]:
+        coroutine, waits_for = self._coroutine, self._waits_for
+        try:
+            while True:
+                try:
+                    answer = yield waits_for
+                except GeneratorExit:
+                    coroutine.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001  (a cancellation, and whatever else: the handler's)
+                    waits_for = coroutine.throw(error)
+                else:
+                    waits_for = coroutine.send(answer)
+        except StopIteration as end:
+            return end.value
 
 
 class _Pace:

@@ -29,7 +29,7 @@ from mainspring.schema.messages import Message, decode
 from mainspring.schema.queries import query
 from mainspring.worker.app import Handler
 from mainspring.worker.batches import Batch, Record, Why
-from mainspring.worker.claiming import Claimer
+from mainspring.worker.claiming import LISTEN_SECONDS, Claimer
 from mainspring.worker.context import ContextServices
 from mainspring.worker.executing import PATIENCE_SECONDS, Executor
 from mainspring.worker.heartbeat import Fitness, Heartbeat
@@ -120,6 +120,7 @@ class Life:
         await self.heartbeat.register(
             self._worker_pool, list(self._intake.readers), sorted(self._handlers), self._concurrency
         )
+        await self._claimer.listen()  # whatever is published from now on, the recall list knows about
         log.info("worker_began", worker=self.worker_id, pool=self._worker_pool)
         drained = asyncio.Event()
         try:
@@ -131,6 +132,7 @@ class Life:
                 tasks.create_task(self._drop_lost(drained), name="lost-claims")
                 tasks.create_task(self._hear_cancellations(drained), name="cancellations")
                 tasks.create_task(self._learn_limits(drained), name="limits")
+                tasks.create_task(self._listen(drained), name="recalls")
                 for lane in self._intake.readers:
                     tasks.create_task(self._intake.read_lane(lane, stop), name=f"read-{lane}")
                 await self._intake.join()
@@ -222,7 +224,7 @@ class Life:
         alone: list[Message] = []
         expired: list[Message] = []
         unreadable: list[tuple[bytes, str]] = []
-        oldest_ms = ((await self._claimer.time()).timestamp() - self._run_retention) * 1000
+        oldest_ms = (self._claimer.time().timestamp() - self._run_retention) * 1000
         for record in records:
             try:
                 message = decode(record.value)
@@ -286,6 +288,14 @@ class Life:
         for row in rows:
             key = row["job_id"], to_microseconds(row["scheduled_at"]), row["attempt"]
             self.executor.stop_run(key, Why.CANCELLED, row["reason"] or "cancelled on request")
+
+    async def _listen(self, drained: asyncio.Event) -> None:
+        while not drained.is_set():
+            with suppress(DatabaseUnavailable):
+                await self._claimer.listen()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LISTEN_SECONDS):
+                    await drained.wait()
 
     async def _learn_limits(self, drained: asyncio.Event) -> None:
         while not drained.is_set():

@@ -73,8 +73,25 @@ class Limits:
         self._seconds: dict[str, float] = {}
         self._trouble: dict[tuple[int, str], _Trouble] = {}
         self._put_off: Counter[str | int] = Counter()
-        self.tenants: Mapping[int, int] = {}
+        self._tenants: Mapping[int, int] = {}
+
+    @property
+    def tenants(self) -> Mapping[int, int]:
         """How many runs of a tenant may go on at once, of those that have a limit."""
+        return self._tenants
+
+    @tenants.setter
+    def tenants(self, limits: Mapping[int, int]) -> None:
+        self._tenants = limits
+        # Nobody counts for a tenant without a limit, so what was counted before would stay for ever.
+        self._running_of = Counter(
+            {each: count for each, count in self._running_of.items() if each in limits}
+        )
+
+    @property
+    def _nobody_is_limited(self) -> bool:
+        """As a rule; asked twice for every run."""
+        return not (self._handlers or self._tenants or self._trouble)
 
     def begin(self) -> None:
         """A claim begins: what it puts off is spread over the time that its predecessors will take."""
@@ -82,6 +99,8 @@ class Limits:
 
     def admit(self, message: Message) -> timedelta | None:
         """None: it may run, and counts from now on; else how long to put it off."""
+        if self._nobody_is_limited:
+            return None
         handler, tenant_id = message.job.handler, message.job.tenant_id
         handler_limit, tenant_limit = self._handlers.get(handler), self.tenants.get(tenant_id)
         if self._trouble and self._rests(tenant_id, handler):
@@ -98,6 +117,8 @@ class Limits:
 
     def withdraw(self, message: Message) -> None:
         """It was admitted and does not run after all."""
+        if self._nobody_is_limited:
+            return
         handler, tenant_id = message.job.handler, message.job.tenant_id
         if self._running.get(handler):
             self._running[handler] -= 1
@@ -106,6 +127,8 @@ class Limits:
 
     def release(self, message: Message, seconds: float, *, failed: bool) -> None:
         """It is over, after so long."""
+        if self._nobody_is_limited and not failed:
+            return
         self.withdraw(message)
         handler, tenant_id = message.job.handler, message.job.tenant_id
         if handler in self._handlers or tenant_id in self.tenants:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from mainspring.schema.messages import Message
 from mainspring.schema.states import Lane, Outcome
-from mainspring.worker.batches import Batch
+from mainspring.worker.batches import Run
 from mainspring.worker.plans import Plan
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
@@ -65,14 +65,14 @@ class Metrics:
     _lateness: defaultdict[str, _Distribution] = field(default_factory=lambda: defaultdict(_Distribution))
     _seconds: defaultdict[str, _Distribution] = field(default_factory=lambda: defaultdict(_Distribution))
 
-    def started(self, message: Message, batch: Batch, monotonic: float) -> None:
-        """A handler begins: how late that is, by the database's clock."""
-        now = batch.claimed_unix + monotonic - batch.claimed_monotonic
-        self._lateness[message.job.handler].add(max(0.0, now - message.second))
-
-    def ended(self, message: Message, outcome: Outcome, seconds: float) -> None:
-        self._ended[message.job.handler, outcome] += 1
-        self._seconds[message.job.handler].add(seconds)
+    def ended(self, run: Run, outcome: Outcome, seconds: float) -> None:
+        """A run has ended that began as late as that by the database's clock, and took so long."""
+        message, batch = run.message, run.batch
+        late = batch.claimed_unix + run.began - batch.claimed_monotonic - message.second
+        handler = message.job.handler
+        self._ended[handler, outcome] += 1
+        self._lateness[handler].add(late if late > 0 else 0.0)
+        self._seconds[handler].add(seconds)
 
     def planned(self, plan: Plan) -> None:
         """A claim was written."""

@@ -24,7 +24,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.kafka.topics import Topics, TopicSettings
 from mainspring.postgres import connect, make_pool
 from mainspring.schema.cluster import verify_shards
-from mainspring.schema.errors import KafkaUnavailable
+from mainspring.schema.errors import DatabaseUnavailable, KafkaUnavailable
 from mainspring.schema.states import Lane, dead_topic_of, topic_of
 from mainspring.serving import Health, StatusServer
 from mainspring.settings import Settings
@@ -41,6 +41,7 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 _GAUGES_SECONDS = 1.0
 _TOPICS_SECONDS = 5.0
+_BIRTH_SECONDS = 1.0
 _LONGEST_ID = 40
 _HANDLER_IDLE_SECONDS = 3600.0
 
@@ -124,6 +125,9 @@ class Worker:
                     await life.run(stop, abort)
             except* DeclaredDead:
                 log.warning("declared_dead", worker=self._life.worker_id if self._life else "")
+            except* DatabaseUnavailable as group:
+                log.warning("postgres_away", reason=str(group.exceptions[0]))
+                await asyncio.sleep(_BIRTH_SECONDS)
             finally:
                 self._life = None
 

@@ -5,11 +5,13 @@ been applied to it. The worker reads the same feed inside each claim, and rememb
 shows. So of a message whose position is not older than the list reaches, the list knows everything; an
 older one is looked up in Postgres.
 
-The list starts empty, and again when it has grown too long: then it reaches back to that moment only.
+The list starts empty, and again when it has grown too long: then it reaches back to that moment only. It
+is kept up also while nothing is claimed, so that the first bucket after a quiet hour is not looked up whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainspring.schema.messages import Message
@@ -47,11 +49,19 @@ class RecallList:
     def add(self, job_id: int, changed: Changed) -> None:
         self._changed[job_id] = changed
 
-    def concerns(self, message: Message) -> bool:
-        """Whether Postgres has to be asked what the job is now."""
-        if message.position < self._reach:
-            return True
-        changed = self._changed.get(message.job.job_id)
+    def concerned(self, messages: Sequence[Message]) -> list[Message]:
+        """Those about whose job Postgres has to be asked what it is now."""
+        reach, changed = self._reach, self._changed
+        if not changed:
+            return [message for message in messages if message.position < reach]
+        return [
+            message
+            for message in messages
+            if message.position < reach or self._is_another(changed.get(message.job.job_id), message)
+        ]
+
+    @staticmethod
+    def _is_another(changed: Changed | None, message: Message) -> bool:
         return changed is not None and (
             changed.version != message.job.version or changed.status is not JobStatus.ACTIVE
         )

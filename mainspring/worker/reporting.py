@@ -22,14 +22,14 @@ import structlog
 
 from mainspring.clock import Clock
 from mainspring.postgres import database_errors
-from mainspring.registry.endings import end_runs
+from mainspring.registry.endings import end_runs, somebody_depends
 from mainspring.registry.letters import Letter, bury
 from mainspring.schema.errors import DatabaseUnavailable
 from mainspring.schema.ids import from_microseconds
-from mainspring.schema.messages import encode_job
+from mainspring.schema.messages import Message, encode_job
 from mainspring.schema.queries import query
-from mainspring.schema.states import Outcome, TimerCause
-from mainspring.worker.batches import Batch, Ending, Run
+from mainspring.schema.states import Outcome, Overlap, TimerCause
+from mainspring.worker.batches import SUCCESS, Batch, Ending, Run
 from mainspring.worker.claiming import Connection, add_timers, ended
 from mainspring.worker.plans import NewTimer
 
@@ -147,11 +147,19 @@ class Reporter:
 
     async def _follow(self, connection: Connection, endings: _Endings) -> None:
         """Everything that follows from these endings: at most a statement for each kind of thing."""
-        await self._add_failures(connection, endings)
-        await _add_results(connection, endings)
-        await _add_lines(connection, endings)
-        await add_timers(connection, [timer for timer in map(_next_attempt, endings) if timer is not None])
-        await bury(connection, [self._letter(*each) for each in endings if each[1].outcome is Outcome.DEAD])
+        notable = [each for each in endings if each[1] is not SUCCESS]
+        if notable:
+            await self._add_failures(connection, notable)
+            await _add_results(connection, notable)
+            await _add_lines(connection, notable)
+            await add_timers(
+                connection, [timer for timer in map(_next_attempt, notable) if timer is not None]
+            )
+            await bury(
+                connection, [self._letter(*each) for each in notable if each[1].outcome is Outcome.DEAD]
+            )
+        if not await somebody_depends(connection):
+            endings = [each for each in endings if _concerns_its_job(each[0].message)]
         await end_runs(connection, [ended(run.message, ending.outcome) for run, ending in endings])
 
     async def _add_failures(self, connection: Connection, endings: _Endings) -> None:
@@ -230,6 +238,11 @@ def _take(batch: Batch) -> _Flush:
     """What is known now, without an await in between: bytes and endings belong together."""
     endings, batch.endings = batch.endings, []
     return _Flush(batch, bytes(batch.outcomes), endings, batch.open)
+
+
+def _concerns_its_job(message: Message) -> bool:
+    """Whether the end of a run means something for other runs of its job, or for the job itself."""
+    return not message.following or message.job.overlap is not Overlap.ALLOW
 
 
 def _next_attempt(each: tuple[Run, Ending]) -> NewTimer | None:

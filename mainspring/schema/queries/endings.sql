@@ -59,6 +59,9 @@ WHERE job.id = ANY ($1::bigint[]) AND job.kind = 'at' AND job.status = 'active'
                 AND runs.attempt = timer.attempt) IS NULL
        LIMIT 1) IS NULL;
 
+-- name: somebody_depends
+SELECT EXISTS (SELECT FROM dependencies);
+
 -- name: jobs_with_dependents
 SELECT DISTINCT parent_id FROM dependencies WHERE parent_id = ANY ($1::bigint[]);
 
