@@ -81,11 +81,14 @@ def find_runtime(
 
 @dataclass(frozen=True)
 class Node:
-    """A node's number and its two ports."""
+    """A node's number and its ports."""
 
     number: int
     client_port: int
     controller_port: int
+    forwarded_port: int = 0
+    forwarder: str = ""
+    """Who forwards to `forwarded_port`: clients that come that way are told this address, not ours."""
 
     @property
     def address(self) -> str:
@@ -97,14 +100,18 @@ def configuration(node: Node, nodes: list[Node]) -> str:
     copies = min(3, len(nodes))
     in_sync = 2 if copies == 3 else 1
     voters = ",".join(f"{other.number}@{HOST}:{other.controller_port}" for other in nodes)
+    clients = {"CLIENTS": (node.address, node.address)}
+    if node.forwarder:
+        clients["FORWARDED"] = (f"{HOST}:{node.forwarded_port}", node.forwarder)
+    listeners = [f"{name}://{address}" for name, (address, _) in clients.items()]
     settings = {
         "process.roles": "broker,controller",
         "node.id": node.number,
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"CLIENTS://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"CLIENTS://{node.address}",
-        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": ",".join([*listeners, f"CONTROLLER://{HOST}:{node.controller_port}"]),
+        "advertised.listeners": ",".join(f"{name}://{told}" for name, (_, told) in clients.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*clients, "CONTROLLER")),
         "inter.broker.listener.name": "CLIENTS",
         "log.dirs": f"{_HERE}/data",
         # A misspelt topic is an error, not a new topic with the wrong number of partitions.
@@ -163,6 +170,11 @@ class Broker(Member):
         self._cluster_id = cluster_id
         self._runtime = runtime
         self._progress = progress
+
+    @property
+    def forwarded_address(self) -> str:
+        """Where a forwarder has to connect to."""
+        return f"{HOST}:{self._node.forwarded_port}"
 
     async def prepare(self) -> None:
         with file_errors(self.directory):

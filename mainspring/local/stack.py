@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -47,7 +48,8 @@ class LocalStack:
     `directory` keeps the data between starts; None is a throw-away. `brokers` and `etcd` are 1 or 3.
     `environment` (default: os.environ) is where outside parts and MAINSPRING_LOCAL_… settings are looked up.
     `progress` hears one line for each slow step. Named ports belong to the first member; a second and third
-    take the ones after it.
+    take the ones after it. `kafka_forwarder` is the address of somebody who forwards to a single broker's
+    `forwarded_address`: whoever reaches the broker that way stays on it.
     """
 
     def __init__(
@@ -64,8 +66,9 @@ class LocalStack:
         kafka_port: int | None = None,
         etcd_port: int | None = None,
         kafka_java_options: str | None = None,
+        kafka_forwarder: str | None = None,
     ) -> None:
-        _refuse_unless("brokers", brokers, (1, 3))
+        _refuse_unless("brokers", brokers, (1, 3) if kafka_forwarder is None else (1,))
         _refuse_unless("etcd", etcd, (0, 1, 3))
         self.directory = directory.absolute() if directory is not None else None
         self.postgres: Postgres | None = None
@@ -81,6 +84,7 @@ class LocalStack:
         self._named_ports = self._name_ports(postgres_port, kafka_port, etcd_port)
         self._progress = progress or (lambda _: None)
         self._kafka_java_options = kafka_java_options
+        self._kafka_forwarder = kafka_forwarder
         self._ephemeral = directory is None
         self._hold: Hold | None = None
         self._spawner: Spawner | None = None
@@ -206,6 +210,9 @@ class LocalStack:
             Node(number, layout.port(f"kafka-{number}"), layout.port(f"kafka-{number}-controller"))
             for number in range(1, self._wanted[KAFKA] + 1)
         ]
+        if self._kafka_forwarder is not None:
+            port = layout.port("kafka-1-forwarded")
+            nodes = [replace(nodes[0], forwarded_port=port, forwarder=self._kafka_forwarder)]
         return [
             Broker(
                 directory / f"kafka-{node.number}",

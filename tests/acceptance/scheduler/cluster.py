@@ -23,11 +23,11 @@ from mainspring.registry import JobRequest, Registry
 from mainspring.schedule import Schedule
 from mainspring.schema.ids import to_microseconds
 from mainspring.settings import KafkaSettings
+from tests.acceptance.processes import MainspringProcess
 from tests.acceptance.scheduler.judge import Tracked, Verdict, judge
 from tests.acceptance.scheduler.observer import Observer
-from tests.acceptance.scheduler.processes import SchedulerProcess
 from tests.acceptance.scheduler.recorder import Recorder, Run
-from tests.acceptance.scheduler.waiting import until
+from tests.acceptance.waiting import until
 
 SHARDS = 64
 TENANT = 1
@@ -51,7 +51,7 @@ class Cluster:
             "MAINSPRING_ETCD_PREFIX": f"/test/{name}/",
         }
         self.recorder = Recorder(KafkaSettings.from_environment(self.variables), self.pool)
-        self.processes: list[SchedulerProcess] = []
+        self.processes: list[MainspringProcess] = []
         self._directory = directory
         self._spawner = Spawner()
 
@@ -75,21 +75,21 @@ class Cluster:
                 cluster.recorder.stop()
 
     @property
-    def alive(self) -> list[SchedulerProcess]:
+    def alive(self) -> list[MainspringProcess]:
         return [process for process in self.processes if process.running]
 
     @property
     def identities(self) -> list[str]:
         return [process.identity for process in self.alive]
 
-    def launch(self) -> SchedulerProcess:
+    def launch(self) -> MainspringProcess:
         """Start a process and return at once."""
         name = f"scheduler-{len(self.processes) + 1}"
-        process = SchedulerProcess.start(self._spawner, self._directory, name, self.variables)
+        process = MainspringProcess.start(self._spawner, self._directory, name, self.variables)
         self.processes.append(process)
         return process
 
-    async def start(self, count: int = 1) -> list[SchedulerProcess]:
+    async def start(self, count: int = 1) -> list[MainspringProcess]:
         """Start processes and wait until all that live share the shards evenly and publish."""
         started = [self.launch() for _ in range(count)]
         for process in started:

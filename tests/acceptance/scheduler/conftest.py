@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from mainspring.local import LocalStack
 from tests.acceptance.scheduler.cluster import Cluster
-from tests.acceptance.scheduler.reports import Report
 
 
 @pytest.fixture
@@ -18,14 +16,3 @@ async def cluster(stack: LocalStack, migrated: str, tmp_path: Path) -> AsyncIter
     """A cluster on the stack that all tests share: only its schedulers may be broken."""
     async with Cluster.on(stack, migrated, tmp_path) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def report(capsys: pytest.CaptureFixture[str]) -> Report:
-    """Shows a line in the output of the run."""
-
-    def show(line: str) -> None:
-        with capsys.disabled():
-            sys.stdout.write(f"\n    {line}\n")
-
-    return show

@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from mainspring.schema.messages import decode
 from mainspring.schema.states import Lane, topic_of
 from mainspring.settings import KafkaSettings
-from tests.acceptance.scheduler.waiting import until
+from tests.acceptance.waiting import until
 
 _ANSWER_SECONDS = 2.0
 

@@ -12,8 +12,8 @@ import asyncpg
 
 from mainspring.local import LocalStack
 from mainspring.schema.migrate import migrate
+from tests.acceptance.reports import Report
 from tests.acceptance.scheduler.cluster import SHARDS, Cluster
-from tests.acceptance.scheduler.reports import Report
 from tests.integration.local.environments import own
 
 

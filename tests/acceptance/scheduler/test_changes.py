@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+from tests.acceptance.reports import Report
 from tests.acceptance.scheduler.cluster import TENANT, Cluster
 from tests.acceptance.scheduler.recorder import Record, by_run
-from tests.acceptance.scheduler.reports import Report
-from tests.acceptance.scheduler.waiting import until
 from tests.acceptance.scheduler.writers import Writer
+from tests.acceptance.waiting import until
 
 SEED = 20
 WRITERS = 8

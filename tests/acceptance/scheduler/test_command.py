@@ -14,10 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from mainspring.local import LocalStack
+from tests.acceptance.processes import MAINSPRING
 from tests.acceptance.scheduler.cluster import Cluster
-from tests.acceptance.scheduler.processes import MAINSPRING
-from tests.acceptance.scheduler.waiting import until
 from tests.acceptance.test_migrate import assert_refused
+from tests.acceptance.waiting import until
 
 
 def run(variables: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,10 @@ import os
 from functools import partial
 from statistics import median
 
+from tests.acceptance.reports import Report
 from tests.acceptance.scheduler.cluster import Cluster
 from tests.acceptance.scheduler.judge import after_the_mark
-from tests.acceptance.scheduler.reports import Report
-from tests.acceptance.scheduler.waiting import turn_of_a_second, until
+from tests.acceptance.waiting import turn_of_a_second, until
 
 KILLS = int(os.environ.get("MAINSPRING_TEST_KILLS", "3"))
 JOBS = 500

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
+from tests.acceptance.reports import Report
 from tests.acceptance.scheduler.cluster import Cluster
 from tests.acceptance.scheduler.locks import locked, waits
-from tests.acceptance.scheduler.reports import Report
-from tests.acceptance.scheduler.waiting import until
+from tests.acceptance.waiting import until
 
 PATIENCE_SECONDS = 1.0
 """Less than a leader's patience with a statement that moves marks."""

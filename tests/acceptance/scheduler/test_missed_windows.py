@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from mainspring.schedule import is_late
 from mainspring.schema.ids import to_microseconds
 from mainspring.schema.states import Lane
+from tests.acceptance.reports import Report
 from tests.acceptance.scheduler.cluster import EVERY_SECOND, Cluster
 from tests.acceptance.scheduler.judge import Tracked, after_the_mark
 from tests.acceptance.scheduler.recorder import Record, Run, by_run
-from tests.acceptance.scheduler.reports import Report
-from tests.acceptance.scheduler.waiting import until
+from tests.acceptance.waiting import until
 
 HOURS = timedelta(hours=3)
 EVERY_MINUTE = "* * * * *"

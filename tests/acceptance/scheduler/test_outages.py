@@ -19,9 +19,9 @@ import pytest
 
 from mainspring.local import LocalStack
 from mainspring.schema.migrate import migrate
+from tests.acceptance.reports import Report
 from tests.acceptance.scheduler.cluster import SHARDS, Cluster
-from tests.acceptance.scheduler.reports import Report
-from tests.acceptance.scheduler.waiting import until
+from tests.acceptance.waiting import until
 from tests.integration.local.environments import own
 
 OUTAGE = float(os.environ.get("MAINSPRING_TEST_OUTAGE", "12"))

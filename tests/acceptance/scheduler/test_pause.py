@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
+from tests.acceptance.processes import Event, MainspringProcess
+from tests.acceptance.reports import Report
 from tests.acceptance.scheduler.cluster import Cluster
 from tests.acceptance.scheduler.judge import after_the_mark
 from tests.acceptance.scheduler.locks import locked, waits
-from tests.acceptance.scheduler.processes import Event, SchedulerProcess
-from tests.acceptance.scheduler.reports import Report
-from tests.acceptance.scheduler.waiting import turn_of_a_second, until
+from tests.acceptance.waiting import turn_of_a_second, until
 
 
 async def test_a_woken_process_publishes_nothing_under_its_old_terms_and_takes_part_again(
@@ -74,15 +74,15 @@ async def test_a_process_stopped_inside_the_transaction_of_its_marks_holds_no_sh
     assert not (await cluster.verdict(jobs)).unordered
 
 
-def _ends(process: SchedulerProcess, since: float) -> list[Event]:
+def _ends(process: MainspringProcess, since: float) -> list[Event]:
     return [event for event in process.events("terms_ended") if event.at >= since]
 
 
-def _stepped_down(process: SchedulerProcess, since: float) -> set[int]:
+def _stepped_down(process: MainspringProcess, since: float) -> set[int]:
     return {shard for event in _ends(process, since) for shard in event.data["shards"]}
 
 
-def _reasons(process: SchedulerProcess, since: float) -> list[str]:
+def _reasons(process: MainspringProcess, since: float) -> list[str]:
     return sorted(
         {event.data["reason"] for event in _ends(process, since) if event.data["reason"] != "resigned"}
     )

@@ -12,7 +12,9 @@ GENEROUS_SECONDS = 120.0
 _PAUSE_SECONDS = 0.05
 
 
-async def until(fact: Callable[[], bool | Awaitable[bool]], what: str) -> None:
+async def until(
+    fact: Callable[[], bool | Awaitable[bool]], what: str, *, pause: float = _PAUSE_SECONDS
+) -> None:
     """Return when the fact holds; a fact that never comes fails by its name."""
     try:
         async with asyncio.timeout(GENEROUS_SECONDS):
@@ -20,7 +22,7 @@ async def until(fact: Callable[[], bool | Awaitable[bool]], what: str) -> None:
                 answer = fact()
                 if await answer if isinstance(answer, Awaitable) else answer:
                     return
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(pause)
     except TimeoutError:
         raise AssertionError(f"within {GENEROUS_SECONDS:g} s it never came true that {what}") from None
 
