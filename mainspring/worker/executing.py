@@ -128,6 +128,7 @@ class Executor:
             return True
         waiting = next((each for each in self._waiting if key_of(each.message) == key), None)
         if waiting is not None:
+            self._waiting.remove(waiting)
             self._end_waiting(waiting, why, reason)
         return waiting is not None
 
@@ -146,9 +147,13 @@ class Executor:
 
     def drop(self, batch: Batch) -> None:
         """These runs are somebody else's: stop them, their outcomes are not written."""
+        reason = "its claim was taken over"
         for run in batch.runs:
-            if run.is_open:
-                self.stop_run(key_of(run.message), Why.LOST, "its claim was taken over")
+            if run in self._running:
+                self._ask(run, Why.LOST, reason)
+            elif run.is_open:
+                self._end_waiting(run, Why.LOST, reason)
+        self._waiting = deque(run for run in self._waiting if run.is_open)
 
     async def watch(self, stop: asyncio.Event) -> None:
         """End what is out of time, until told to stop."""
@@ -219,7 +224,7 @@ class Executor:
             waits_for = coroutine.send(None)
         except StopIteration as end:
             self._end(run, self._succeeded(end.value, context))
-        except (asyncio.CancelledError, EffectExists, SystemExit, Exception) as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  (whatever it is must not end the server)
             self._end(run, self._failed(run, context, error))
         else:
             return _Rest(coroutine, waits_for)
@@ -230,7 +235,9 @@ class Executor:
         assert context is not None
         try:
             value = await rest
-        except (asyncio.CancelledError, EffectExists, SystemExit, Exception) as error:  # noqa: BLE001
+        except GeneratorExit:  # the loop is closed
+            raise
+        except BaseException as error:  # noqa: BLE001
             self._end(run, self._failed(run, context, error))
         else:
             self._end(run, self._succeeded(value, context))
