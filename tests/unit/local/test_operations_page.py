@@ -13,8 +13,10 @@ import pytest
 import mainspring
 from mainspring.cli.local import command as local
 from mainspring.cli.migrate import command as migrate
-from mainspring.scheduler.settings import read_options
+from mainspring.cli.worker import command as worker
+from mainspring.scheduler.settings import read_options as read_scheduler_options
 from mainspring.settings import Settings
+from mainspring.worker.settings import read_options as read_worker_options
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
 VARIABLE = re.compile(r"MAINSPRING_[A-Z0-9_]*[A-Z0-9]")
@@ -39,7 +41,10 @@ def read_by_processes() -> set[str]:
         MAINSPRING_ETCD="e.example:2379",
     )
     Settings.from_environment(required)
-    read_options(required)
+    read_scheduler_options(required)
+    read_worker_options(
+        required, pool="default", lanes=None, concurrency=None, grace_seconds=None, status=None
+    )
     return required.asked
 
 
@@ -62,7 +67,7 @@ def test_the_page_names_the_variables_that_the_code_reads_and_no_others() -> Non
     assert named - known == set(), "in docs/operations.md, but read by nobody"
 
 
-@pytest.mark.parametrize("group", [local, migrate], ids=["local", "migrate"])
+@pytest.mark.parametrize("group", [local, migrate, worker], ids=["local", "migrate", "worker"])
 def test_the_page_names_every_option(group: click.Command) -> None:
     commands = group.commands.values() if isinstance(group, click.Group) else [group]
     options = {option for each in commands for parameter in each.params for option in parameter.opts}
