@@ -119,9 +119,9 @@ class Batch:
         self.flushed_at = claimed_monotonic
         self.is_ours = True
 
-    def milliseconds(self, monotonic: float) -> int:
-        """An instant as the claim's columns have it."""
-        return max(0, int((monotonic - self.claimed_monotonic) * 1000))
+    def begin(self, position: int, monotonic: float) -> None:
+        """Note when a run began."""
+        self.started_ms[position] = int((monotonic - self.claimed_monotonic) * 1000)
 
     def instant(self, milliseconds: int | None) -> datetime | None:
         """The same as a time of day."""
@@ -132,7 +132,7 @@ class Batch:
         if self.outcomes[run.position]:
             return
         self.outcomes[run.position] = ending.outcome
-        self.ended_ms[run.position] = self.milliseconds(monotonic)
+        self.ended_ms[run.position] = int((monotonic - self.claimed_monotonic) * 1000)
         self.open -= 1
         self.endings.append((run, ending))
 

@@ -184,14 +184,15 @@ class Executor:
         assert task is not None
         turn_began = self._clock.monotonic()
         while self._may_begin():
-            if self._clock.monotonic() - turn_began >= _TURN_SECONDS:
+            now = self._clock.monotonic()
+            if now - turn_began >= _TURN_SECONDS:
                 await asyncio.sleep(0)
                 turn_began = self._clock.monotonic()
                 continue
             run = self._waiting.popleft()
             if not run.is_open:
                 continue
-            self._begin(run, task)
+            self._begin(run, task, now)
             rest = self._step(run)
             if rest is not None:
                 self._server = None
@@ -203,13 +204,12 @@ class Executor:
         self._server = None
         self.resume()
 
-    def _begin(self, run: Run, task: asyncio.Task[None]) -> None:
-        now = self._clock.monotonic()
-        message, batch = run.message, run.batch
+    def _begin(self, run: Run, task: asyncio.Task[None], now: float) -> None:
+        message = run.message
         run.began, run.deadline = now, now + self._timeout(message)
         run.context = Context(message, run.deadline, self._services)
         run.task = task
-        batch.started_ms[run.position] = batch.milliseconds(now)
+        run.batch.begin(run.position, now)
         self._running[run] = None
 
     def _step(self, run: Run) -> Awaitable[object] | None:
@@ -304,13 +304,13 @@ class Executor:
         self._ended_one()
 
     def _end(self, run: Run, ending: Ending) -> None:
-        now, message, batch = self._clock.monotonic(), run.message, run.batch
         if not run.is_open:  # abandoned before
             return
-        batch.end(run, ending, now)
-        seconds = max(0.0, now - run.began)
+        now = self._clock.monotonic()
+        seconds = now - run.began
+        run.batch.end(run, ending, now)
         failed = ending is not SUCCESS and ending.outcome in (Outcome.FAILED, Outcome.DEAD)
-        self._limits.release(message, seconds, failed=failed)
+        self._limits.release(run.message, seconds, failed=failed)
         self._metrics.ended(run, ending.outcome, seconds)
         del self._running[run]
         run.task = None
