@@ -216,10 +216,10 @@ class Executor:
         """Let the handler go as far as it goes without waiting: to its end, or what is left of it."""
         handler, context = self._handlers[run.message.job.handler], run.context
         assert context is not None
-        if not handler.is_async:
-            call = contextvars.copy_context().run
-            return self._loop.run_in_executor(self._threads, call, handler.call, context)
         try:
+            if not handler.is_async:
+                call = contextvars.copy_context().run
+                return self._loop.run_in_executor(self._threads, call, handler.call, context)
             coroutine = handler.function(context)
             waits_for = coroutine.send(None)
         except StopIteration as end:

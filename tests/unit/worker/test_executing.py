@@ -408,6 +408,20 @@ async def test_whatever_leaves_a_sync_handler_ends_its_run(world: World, error: 
     assert end.outcome is Outcome.FAILED
 
 
+async def test_a_thread_that_cannot_be_had_is_a_failure_of_its_run_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        end = await ended_with(world, lambda context: None)
+    assert (end.outcome, end.error) == (Outcome.FAILED, "RuntimeError: can't start new thread")
+    world.run(message(3, handler="wait"))
+    await until(lambda: len(world.started) == 1)
+
+
 async def test_context_variables_of_one_run_are_not_seen_by_the_next(world: World) -> None:
     variable = contextvars.ContextVar("variable", default=0)
     seen: list[int] = []
