@@ -66,6 +66,7 @@ class LaneReader:
             }
         )
         self._kept: deque[Record] = deque()
+        self._ends: dict[int, int] = {}  # of what is in the books, and not committed
         self._joined = False
         self.lag = 0
         """Messages of our partitions that no claim has taken yet."""
@@ -94,6 +95,7 @@ class LaneReader:
         """Give the partitions to others; what is kept is theirs too."""
         if self._joined:
             self._joined = False
+            await self._call(self._commit, self._take_ends())
             await self._call(self._consumer.unsubscribe)
             self._kept.clear()
 
@@ -101,23 +103,25 @@ class LaneReader:
         """Fetch what there is, waiting a moment for the first; whether there was something."""
         room = KEPT - len(self._kept)
         if self._left() or room < KEPT // 2:
+            if self._ends:
+                await self._call(self._commit, self._take_ends())
             await asyncio.sleep(_WAIT_SECONDS / 10)
             return False
-        messages = await self._call(self._consume, min(room, 5000))
+        messages = await self._call(self._consume, min(room, 5000), self._take_ends())
         if self._left():  # meanwhile: what was fetched is somebody else's now
             return False
         records = [record for record in map(self._record, messages) if record is not None]
         self._kept.extend(records)
         return bool(records)
 
-    async def commit(self, offsets: Mapping[int, int]) -> None:
-        """Tell the group how far the books go; a partition that was taken away refuses, and that is right."""
-        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
-        try:
-            # Not on the reader's thread: it would wait behind a fetch.
-            await asyncio.to_thread(self._consumer.commit, offsets=places, asynchronous=True)
-        except KafkaException as error:
-            log.info("commit_refused", topic=self._topic, reason=str(error))
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Tell the group how far the books go, before the next fetch.
+
+        Not here and now: a consumer does one thing at a time, and we would wait behind fetch after fetch.
+        Once we have left, the partitions are others', who may be further.
+        """
+        if not self._left():
+            self._ends.update(offsets)
 
     async def close(self) -> None:
         await self._call(self._consumer.close)
@@ -135,7 +139,22 @@ class LaneReader:
     def _left(self) -> bool:
         return not self._joined
 
-    def _consume(self, most: int) -> list[Message]:
+    def _take_ends(self) -> dict[int, int]:
+        ends, self._ends = self._ends, {}
+        return ends
+
+    def _commit(self, ends: Mapping[int, int]) -> None:
+        """A partition that was taken away refuses, and that is right."""
+        if not ends:
+            return
+        places = [TopicPartition(self._topic, partition, offset) for partition, offset in ends.items()]
+        try:
+            self._consumer.commit(offsets=places, asynchronous=True)
+        except KafkaException as error:
+            log.info("commit_refused", topic=self._topic, reason=str(error))
+
+    def _consume(self, most: int, ends: Mapping[int, int]) -> list[Message]:
+        self._commit(ends)
         found: list[Message] = self._consumer.consume(most, _WAIT_SECONDS)
         self._measure()
         return found
@@ -189,14 +208,14 @@ class Intake:
         for reader in self.readers.values():
             await reader.leave()
 
-    async def commit(self, records: Iterable[Record]) -> None:
+    def commit(self, records: Iterable[Record]) -> None:
         """These are in the books."""
         ends: dict[Lane, dict[int, int]] = {}
         for record in records:
             of_lane = ends.setdefault(record.lane, {})
             of_lane[record.partition] = max(of_lane.get(record.partition, 0), record.offset + 1)
         for lane, offsets in ends.items():
-            await self.readers[lane].commit(offsets)
+            self.readers[lane].commit(offsets)
 
     async def read_lane(self, lane: Lane, stop: asyncio.Event) -> None:
         """Keep one lane's messages ready until told to stop."""

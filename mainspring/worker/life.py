@@ -211,10 +211,11 @@ class Life:
             await self._bring_into_the_books(records)
             if before is not None:
                 await before
-            await self._intake.commit(records)
+            self._intake.commit(records)
             committed.set_result(None)
         finally:
             self._claiming -= len(records)
+            self.executor.changed.set()  # there is room again, also if nothing of it is to be executed
             self._claim_slots.release()
             if not committed.done():
                 committed.cancel()
