@@ -1,4 +1,4 @@
-"""Reads docs/schema.md, so that tests can hold it against the code and against Postgres."""
+"""Reads the tables of pages in docs/, so that tests can hold them against the code and against Postgres."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import mainspring
 
-_PAGE = Path(mainspring.__file__).parent.parent / "docs" / "schema.md"
+_PAGES = Path(mainspring.__file__).parent.parent / "docs"
 
 
-def rows(*head: str) -> list[list[str]]:
+def rows(*head: str, page: str = "schema.md") -> list[list[str]]:
     """The cells, without the backquotes around them, of all tables with this head."""
-    lines = [_cells(line) for line in _PAGE.read_text(encoding="utf-8").splitlines()]
+    lines = [_cells(line) for line in (_PAGES / page).read_text(encoding="utf-8").splitlines()]
     starts = [number + 2 for number, cells in enumerate(lines) if cells == list(head)]
     found = [row for start in starts for row in takewhile(lambda cells: len(cells) > 1, lines[start:])]
-    assert found, f"{_PAGE.name} has no table headed {head}"
+    assert found, f"{page} has no table headed {head}"
     return found
 
 
