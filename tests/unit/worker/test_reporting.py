@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -61,15 +60,16 @@ class Away:
         self.asked = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def acquire(self) -> AbstractAsyncContextManager[Any]:
-        return self._refuse()
+    def acquire(self) -> Away:
+        return self
 
-    @asynccontextmanager
-    async def _refuse(self) -> AsyncIterator[None]:
+    async def __aenter__(self) -> Any:
         self.asked += 1
         self.meanwhile()
         raise ConnectionRefusedError
-        yield
+
+    async def __aexit__(self, *_: object) -> None:
+        raise AssertionError("nobody got in")
 
 
 class World:
@@ -90,6 +90,9 @@ class World:
 
     def end(self, batch: Batch, position: int, ending: Ending = FAILED) -> None:
         batch.end(batch.runs[position], ending, self.clock.monotonic())
+
+    def has_something(self) -> bool:
+        return self.reporter.unwritten
 
     async def tries(self, *, hurry: bool = False) -> bool:
         """Whether a round finds anything to write now."""
@@ -113,7 +116,7 @@ async def test_a_flush_that_failed_keeps_its_endings_in_their_order() -> None:
     assert await world.tries(hurry=True)
     assert [run.position for run, _ in batch.endings] == [2, 0, 3, 1]
     assert {ending for _, ending in batch.endings} == {FAILED}
-    assert world.reporter.unwritten
+    assert world.has_something()
     assert batch.is_dirty
 
 
@@ -137,11 +140,11 @@ async def test_what_is_forgotten_is_never_written() -> None:
     batches = [world.claim(1, claim_id=number) for number in (1, 2)]
     for batch in batches:
         world.end(batch, 0)
-    assert world.reporter.unwritten
+    assert world.has_something()
     world.reporter.forget([batches[0]])
     assert await world.tries(hurry=True)
     world.reporter.forget_all()
-    assert not world.reporter.unwritten
+    assert not world.has_something()
     assert not await world.tries(hurry=True)
     assert [batch.is_ours for batch in batches] == [False, False]
 
@@ -150,7 +153,7 @@ async def test_a_claim_with_nothing_to_execute_is_not_looked_after() -> None:
     world = World()
     batch = Batch(1, NOON, 0.0, bytes([Outcome.VOID, Outcome.MISSED]))
     world.reporter.add(batch)
-    assert not world.reporter.unwritten
+    assert not world.has_something()
     assert not await world.tries(hurry=True)
 
 
