@@ -15,13 +15,16 @@ app = Mainspring()
 
 @app.handler("work")
 async def work(context: Context) -> None:
-    """Takes `seconds`; says so when it is stopped before."""
+    """Takes `seconds`, or `again` when it is not the first attempt; says so when it is stopped before."""
+    payload = context.payload
     write(context, "start")
     try:
-        await asyncio.sleep(context.payload["seconds"])
+        await asyncio.sleep(payload["seconds"] if context.attempt == 1 else payload.get("again", 0.1))
     except asyncio.CancelledError:
         write(context, "stopped")
         raise
+    if context.attempt == payload.get("fails"):
+        raise RuntimeError(f"attempt {context.attempt} was to fail")
     write(context, "end")
 
 

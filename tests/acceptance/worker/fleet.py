@@ -19,6 +19,7 @@ from mainspring.local import LocalStack
 from mainspring.local.process import Spawner
 from mainspring.registry import JobRequest, Registry
 from mainspring.schema.ids import to_microseconds
+from mainspring.settings import KafkaSettings
 from tests.acceptance.processes import MainspringProcess
 from tests.acceptance.waiting import until
 from tests.acceptance.worker.journal import VARIABLE, Journal, Occurrence
@@ -42,6 +43,7 @@ class Fleet:
         self.registry = Registry(database, shards=64)
         self.journal = Journal(directory / "journal")
         self.books = Books(database)
+        self.kafka = KafkaSettings.from_environment(stack.environment()).librdkafka()
         self.variables = stack.environment() | {
             "MAINSPRING_POSTGRES_DSN": dsn,
             "MAINSPRING_ETCD_PREFIX": f"/test/{name}/",
@@ -50,8 +52,8 @@ class Fleet:
         }
         self.schedulers: list[MainspringProcess] = []
         self.workers: list[MainspringProcess] = []
-        self.killed: list[MainspringProcess] = []
-        """Workers of which a lost attempt is to be expected."""
+        self.killed: set[str] = set()
+        """Lives of workers of which a lost attempt is to be expected."""
         self._directory = directory
         self._spawner = Spawner()
 
@@ -77,40 +79,36 @@ class Fleet:
         return process
 
     def launch(
-        self, *, concurrency: int = 100, app: str | None = APP, variables: Mapping[str, str] | None = None
+        self,
+        *options: str,
+        concurrency: int = 100,
+        app: str | None = APP,
+        variables: Mapping[str, str] | None = None,
     ) -> MainspringProcess:
         """Start a worker and return at once."""
+        given = ["--pool", self.pool, "--concurrency", str(concurrency), *options]
         process = MainspringProcess.start(
             self._spawner,
             self._directory,
             f"worker-{len(self.workers) + 1}",
             self.variables | dict(variables or {}),
             kind="worker",
-            options=[
-                *("--pool", self.pool, "--concurrency", str(concurrency)),
-                *(() if app is None else ("--app", app)),
-            ],
+            options=given if app is None else [*given, "--app", app],
         )
         self.workers.append(process)
         return process
 
     async def start(
-        self,
-        count: int = 1,
-        *,
-        concurrency: int = 100,
-        app: str | None = APP,
-        variables: Mapping[str, str] | None = None,
-    ) -> list[MainspringProcess]:
-        """Start workers and wait until each has begun its life."""
-        started = [self.launch(concurrency=concurrency, app=app, variables=variables) for _ in range(count)]
-        for process in started:
-            await process.introduced()
-        return started
+        self, *options: str, concurrency: int = 100, variables: Mapping[str, str] | None = None
+    ) -> MainspringProcess:
+        """Start a worker and wait until it has begun its life."""
+        worker = self.launch(*options, concurrency=concurrency, variables=variables)
+        await worker.introduced()
+        return worker
 
     async def kill(self, worker: MainspringProcess) -> None:
         """SIGKILL of a worker."""
-        self.killed.append(worker)
+        self.killed |= {worker.identities[-1]}
         await worker.kill()
 
     async def register(self, count: int = 1, *, handler: str = "work", **fields: Any) -> list[Occurrence]:
@@ -119,6 +117,14 @@ class Fleet:
         body = {"handler": handler, "schedule": now.isoformat(), "pool": self.pool} | fields
         ids = await self.registry.create_many(TENANT, [JobRequest.from_mapping(body) for _ in range(count)])
         return [Occurrence(job_id, to_microseconds(now)) for job_id in ids]
+
+    async def under_way(self, worker: MainspringProcess, count: int) -> None:
+        """Wait until this worker has that many runs in hand."""
+        await until(
+            lambda: len(self.journal.under_way()[worker.pid]) >= count,
+            f"{count} runs are under way",
+            pause=0.1,
+        )
 
     async def settled(self, occurrences: Collection[Occurrence]) -> None:
         """Wait until each has a final outcome and nothing is under way."""

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import asyncpg
 
 from mainspring.schema.ids import to_microseconds
-from tests.acceptance.processes import MainspringProcess
 from tests.acceptance.worker.journal import Line, Occurrence
 
 FINAL = ("succeeded", "dead", "cancelled", "skipped", "recalled", "missed")
@@ -75,9 +74,9 @@ def judge(
     occurrences: Sequence[Occurrence],
     runs: Iterable[Run],
     lines: Iterable[Line],
-    killed: Iterable[MainspringProcess],
+    killed: Collection[str],
 ) -> Verdict:
-    """Judge occurrences that have ended, of workers of which some were killed."""
+    """Judge occurrences that have ended; `killed` are names of workers."""
     by_occurrence: defaultdict[Occurrence, list[Run]] = defaultdict(list)
     for run in runs:
         by_occurrence[run.occurrence].append(run)
@@ -86,7 +85,6 @@ def judge(
     executed = Counter((line.occurrence, line.attempt) for line in starts)
     ended = {(line.occurrence, line.attempt) for line in lines if line.what == "end"}
     known = {run.key for found in by_occurrence.values() for run in found}
-    dead = {name for process in killed for name in process.identities}
     verdict = Verdict(runs=len(occurrences), executions=len(starts))
     verdict.repeated = [key for key, count in executed.items() if count > 1]
     verdict.unknown = [line for line in starts if (line.occurrence, line.attempt) not in known]
@@ -97,18 +95,18 @@ def judge(
         if not final or final != found[-1:]:
             verdict.unfinal.append(found)
             continue
-        verdict.unexplained += [run for run in found[:-1] if not _explains(run, dead)]
+        verdict.unexplained += [run for run in found[:-1] if not _explains(run, killed)]
         verdict.unexpected += [run for run in found[-1:] if run.status != "succeeded"]
         verdict.unexecuted += [run for run in found if run.status == "succeeded" and run.key not in ended]
     return verdict
 
 
-def _explains(run: Run, dead: Collection[str]) -> bool:
+def _explains(run: Run, killed: Collection[str]) -> bool:
     """Whether another attempt had to follow this one."""
     if run.status == "failed":
         return True
     handed_back = run.error is not None and run.error.startswith("handed back")
-    return run.status == "lost" and (handed_back or run.worker in dead)
+    return run.status == "lost" and (handed_back or run.worker in killed)
 
 
 class Books:
@@ -137,9 +135,10 @@ class Books:
             for row in rows
         ]
 
-    async def statuses(self) -> Counter[str]:
-        rows = await self._database.fetch("SELECT status, count(*) FROM run_history GROUP BY status")
-        return Counter({row["status"]: row["count"] for row in rows})
+    async def dead_workers(self) -> set[str]:
+        """Whom the reaper has declared dead."""
+        rows = await self._database.fetch("SELECT id FROM workers WHERE dead_at IS NOT NULL")
+        return {row["id"] for row in rows}
 
     async def balance(self) -> bool:
         """Whether claims have taken, of each second of each shard, as many messages as were published."""

@@ -26,12 +26,13 @@ WORTH_A_KILL = 20
 
 async def test_workers_killed_again_and_again_end_every_run_once(fleet: Fleet, report: Report) -> None:
     occurrences = await fleet.register(RUNS, payload={"seconds": SECONDS})
-    await fleet.start(2, concurrency=CONCURRENCY)
+    await fleet.start(concurrency=CONCURRENCY)
+    await fleet.start(concurrency=CONCURRENCY)
     killed_at: dict[str, float] = {}
     for _ in range(KILLS):
         victim = await _busy_worker(fleet, occurrences)
         await fleet.kill(victim)
-        killed_at |= dict.fromkeys(victim.identities, time.time())
+        killed_at[victim.identity] = time.time()
         await fleet.start(concurrency=CONCURRENCY)
     verdict = await fleet.verdict(occurrences)
     runs = await fleet.books.runs()
