@@ -80,6 +80,10 @@ class DeclaredDead(Exception):
     """The reaper took this worker for dead: what it holds is somebody else's."""
 
 
+class _Refused(Exception):
+    """Postgres did not take the claim: it has it already, or the worker is dead."""
+
+
 class _Moment(NamedTuple):
     """The database's time of a claim, and ours."""
 
@@ -116,12 +120,16 @@ class Claimer:
 
         Tried until Postgres takes it: until then nobody else gets these messages, and none is lost.
         """
-        claim_id, contested = new_claim_id(self._clock.now()), False
+        claim_id, contested, refused = new_claim_id(self._clock.now()), False, False
         while True:
             plan = Plan()
             try:
                 with database_errors():
+                    if refused:
+                        return await self._mine_already(claim_id, messages)
                     return await self._try(claim_id, messages, plan, contested=contested)
+            except _Refused:
+                refused = True
             except (asyncpg.UniqueViolationError, Overtaken):
                 contested = True
             except asyncpg.CheckViolationError:
@@ -173,7 +181,7 @@ class Claimer:
             await self._decide(connection, claim_id, messages, plan, moment.now)
             claimed_at = await self._insert_claim(connection, claim_id, plan)
             if claimed_at is None:
-                return await self._mine_already(connection, claim_id, messages, moment)
+                raise _Refused  # nothing that this try has asked for must stay: it met itself
             await self._insert_runs(connection, claim_id, plan, contested=contested)
             await self._account(connection, plan)
         self._metrics.planned(plan)
@@ -225,10 +233,15 @@ class Claimer:
                 overlapping.append(message)
             else:
                 plan.execute(message)
-        if unknown:
-            await self._defer_unknown(gates, unknown, plan, now)
-        if overlapping:
-            await self._take_turns(gates, claim_id, overlapping, plan, now)
+        try:
+            if unknown:
+                await self._defer_unknown(gates, unknown, plan, now)
+            if overlapping:
+                await self._take_turns(gates, claim_id, overlapping, plan, now)
+        except BaseException:  # they are in no plan yet
+            for message in overlapping:
+                self._limits.withdraw(message)
+            raise
 
     async def _defer_unknown(self, gates: Gates, unknown: list[Message], plan: Plan, now: datetime) -> None:
         """No handler here: later, perhaps elsewhere; after ten minutes nowhere."""
@@ -263,21 +276,27 @@ class Claimer:
         )
         return claimed_at
 
-    async def _mine_already(
-        self, connection: Connection, claim_id: int, messages: Sequence[Message], moment: _Moment
-    ) -> Batch:
+    async def _mine_already(self, claim_id: int, messages: Sequence[Message]) -> Batch:
         """The answer to an earlier commit was lost: what stands is what we have."""
-        outcomes: bytes | None = await connection.fetchval(query("claim_outcomes"), claim_id, self._worker_id)
-        if outcomes is None:
-            raise DeclaredDead(self._worker_id)
-        rows = await connection.fetch(query("runs_of_claim"), claim_id)
+        async with self._pool.acquire() as connection, connection.transaction():
+            moment = await self._look(connection)
+            claim = await connection.fetchrow(query("claim_as_it_stands"), claim_id, self._worker_id)
+            if claim is None:
+                raise DeclaredDead(self._worker_id)
+            newest = (await Gates(connection).jobs(self._recalls.concerned(messages))).newest
+            rows = await connection.fetch(query("runs_of_claim"), claim_id)
         known: dict[Key, Message] = {key_of(message): message for message in messages}
-        batch = Batch(claim_id, moment.now, moment.monotonic, outcomes)
+        age = (moment.now - claim["claimed_at"]).total_seconds()
+        batch = Batch(claim_id, claim["claimed_at"], moment.monotonic - age, claim["outcomes"])
         for row in rows:
-            position = row["position"]
+            if batch.outcomes[row["position"]] != Outcome.PENDING:
+                continue
             message = known[row["job_id"], to_microseconds(row["scheduled_at"]), row["attempt"]]
-            if outcomes[position] == Outcome.PENDING:
-                batch.runs.append(Run(batch, position, message))
+            job = newest.get(row["job_id"])
+            if job is not None and job.handler in self._handlers:
+                message = message._replace(job=job)
+            self._limits.hold(message)
+            batch.runs.append(Run(batch, row["position"], message))
         return batch
 
     async def _insert_runs(

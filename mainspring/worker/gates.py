@@ -55,6 +55,7 @@ class Overtaken(Exception):
 class _Slot(NamedTuple):
     claim_id: int
     busy: bool
+    holder: tuple[int, int]  # scheduled_at, attempt
     queued: tuple[int, int] | None  # scheduled_at, attempt
 
 
@@ -128,24 +129,36 @@ class Gates:
     ) -> list[tuple[Message, Turn | None]]:
         """Who gets its job's slot: these come first, and their positions are counted from `first`.
 
-        Locks in order of job id, so that two claims cannot wait for each other.
+        Locks in order of job id, so that two claims cannot wait for each other. A copy of a run takes no
+        turn, or it would wait for itself, or stop itself: its key tells what it is when it is written.
         """
         slots = await self._slots(messages)
+        there = await self._there(messages)
         takers: dict[int, Message] = {}
         for message in sorted(messages, key=key_of):
             slot = slots.get(message.job.job_id)
-            if message.job.job_id not in takers and (slot is None or not slot.busy):
+            is_free = message.job.job_id not in takers and (slot is None or not slot.busy)
+            if is_free and key_of(message) not in there:
                 takers[message.job.job_id] = message
         winners = list(takers.values())
         if await self._take(claim_id, winners, slots, first) != takers.keys():
             raise Overtaken
+        there |= {key_of(message) for message in winners}
         rest = [message for message in messages if takers.get(message.job.job_id) is not message]
-        waiting = await self._queue(rest, slots) if rest else []
-        return [*((message, None) for message in winners), *waiting]
+        copies = [message for message in rest if key_of(message) in there]
+        holders = {job_id: slot.holder for job_id, slot in slots.items()}
+        holders |= {message.job.job_id: key_of(message)[1:] for message in winners}
+        waiting = await self._queue([each for each in rest if key_of(each) not in there], slots, holders)
+        return [*((message, None) for message in (*winners, *copies)), *waiting]
 
     async def _hold(self, job_ids: Sequence[int]) -> set[int]:
         rows = await self._connection.fetch(query("hold_stopped_jobs"), job_ids)
         return {row["id"] for row in rows}
+
+    async def _there(self, messages: Sequence[Message]) -> set[Key]:
+        """Asked after the locks are held: runs that exist already."""
+        rows = await self._connection.fetch(query("runs_there"), *_keys(messages))
+        return {(row["job_id"], to_microseconds(row["scheduled_at"]), row["attempt"]) for row in rows}
 
     async def _slots(self, messages: Sequence[Message]) -> dict[int, _Slot]:
         job_ids = sorted({message.job.job_id for message in messages})
@@ -155,6 +168,7 @@ class Gates:
             row["job_id"]: _Slot(
                 row["claim_id"],
                 row["busy"],
+                (to_microseconds(row["scheduled_at"]), row["attempt"]),
                 None
                 if row["queued_at"] is None
                 else (to_microseconds(row["queued_at"]), row["queued_attempt"]),
@@ -177,7 +191,10 @@ class Gates:
         return {row["job_id"] for row in rows}
 
     async def _queue(
-        self, messages: Sequence[Message], slots: Mapping[int, _Slot]
+        self,
+        messages: Sequence[Message],
+        slots: Mapping[int, _Slot],
+        holders: Mapping[int, tuple[int, int]],
     ) -> list[tuple[Message, Turn]]:
         """Who waits, and who is skipped; of several the newest waits under `cancel_running`."""
         turns: list[tuple[Message, Turn]] = []
@@ -187,7 +204,7 @@ class Gates:
             waiting = slot.queued if slot is not None else None
             if message.job.job_id in queued:
                 waiting = key_of(queued[message.job.job_id])[1:]
-            if _may_wait(message, waiting):
+            if _may_wait(message, waiting, holders[message.job.job_id]):
                 queued[message.job.job_id] = message
                 delay = _CANCEL_SECONDS if message.job.overlap is Overlap.CANCEL_RUNNING else _QUEUE_SECONDS
                 turns.append((message, Turn(waits=True, delay=timedelta(seconds=delay))))
@@ -201,10 +218,12 @@ class Gates:
         return turns
 
 
-def _may_wait(message: Message, waiting: tuple[int, int] | None) -> bool:
+def _may_wait(message: Message, waiting: tuple[int, int] | None, holder: tuple[int, int]) -> bool:
     if message.job.overlap is Overlap.SKIP:
         return False
     mine = message.scheduled_at, message.attempt
+    if message.job.overlap is Overlap.CANCEL_RUNNING and mine < holder:
+        return False  # it was overtaken: the newest is not stopped for it
     if waiting is None or waiting == mine:
         return True
     return message.job.overlap is Overlap.CANCEL_RUNNING and mine > waiting

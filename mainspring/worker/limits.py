@@ -109,11 +109,15 @@ class Limits:
             return self._delay(handler, handler, handler_limit)
         if tenant_limit is not None and self._running_of[tenant_id] >= tenant_limit:
             return self._delay(tenant_id, handler, tenant_limit)
-        if handler_limit is not None:
-            self._running[handler] += 1
-        if tenant_limit is not None:
-            self._running_of[tenant_id] += 1
+        self.hold(message)
         return None
+
+    def hold(self, message: Message) -> None:
+        """It counts from now on, whatever the limits say: it was admitted before."""
+        if message.job.handler in self._handlers:
+            self._running[message.job.handler] += 1
+        if message.job.tenant_id in self.tenants:
+            self._running_of[message.job.tenant_id] += 1
 
     def withdraw(self, message: Message) -> None:
         """It was admitted and does not run after all."""

@@ -60,6 +60,12 @@ FROM "overlaps" AS slot
 LEFT JOIN claims AS claim ON claim.id = slot.claim_id
 WHERE slot.job_id = ANY ($1::bigint[]);
 
+-- name: runs_there
+SELECT job_id, scheduled_at, attempt
+FROM unnest($1::bigint[], $2::timestamptz[], $3::smallint[]) AS run (job_id, scheduled_at, attempt)
+WHERE (SELECT true FROM runs
+       WHERE runs.job_id = run.job_id AND runs.scheduled_at = run.scheduled_at AND runs.attempt = run.attempt);
+
 -- A slot that is new, or whose run is over; one that somebody else took in this very moment is not among the answers.
 -- name: take_overlaps
 INSERT INTO "overlaps" (job_id, claim_id, position, scheduled_at, attempt)
@@ -96,8 +102,8 @@ WHERE EXISTS (SELECT FROM workers WHERE id = $2 AND dead_at IS NULL)
 ON CONFLICT (id) DO NOTHING
 RETURNING claimed_at;
 
--- name: claim_outcomes
-SELECT outcomes FROM claims WHERE id = $1 AND worker_id = $2;
+-- name: claim_as_it_stands
+SELECT claimed_at, outcomes FROM claims WHERE id = $1 AND worker_id = $2;
 
 -- name: runs_of_claim
 SELECT job_id, scheduled_at, attempt, position FROM runs WHERE claim_id = $1;

@@ -25,7 +25,7 @@ from mainspring.worker import Mainspring
 from mainspring.worker.batches import Batch
 from tests.integration.worker.hands import Hands, Living, start_life
 
-SHARDS = 64  # as the template has them
+SHARDS = 64
 PATIENCE = 120.0
 A_DAY = timedelta(days=1)
 
@@ -121,7 +121,9 @@ class Bench:
                 )
                 + body
             )
-            for attempt, retries, losses, shard, due_at, scheduled_at, body in sorted(rows)
+            for attempt, retries, losses, shard, due_at, scheduled_at, body in sorted(
+                rows, key=lambda row: row[5]
+            )
         ]
 
     # Workers.

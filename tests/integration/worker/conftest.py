@@ -1,4 +1,4 @@
-"""Each test of a worker has topics of its own, and a database that is copied from one migrated once."""
+"""Each test of a worker has topics of its own, and finds the database as if it were new."""
 
 from __future__ import annotations
 
@@ -17,28 +17,40 @@ from mainspring.schema.migrate import migrate
 from mainspring.settings import KafkaSettings
 from tests.integration.worker.bench import SHARDS, Bench
 
+_END_OTHERS = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+# Without triggers and foreign keys; what a new database holds stays: its shards, its tenant, its days.
+_EMPTY = """
+SET session_replication_role = replica;
+DELETE FROM jobs; DELETE FROM cadences; DELETE FROM dependencies; DELETE FROM timers; DELETE FROM arrivals;
+DELETE FROM claims; DELETE FROM runs; DELETE FROM failures; DELETE FROM results; DELETE FROM run_logs;
+DELETE FROM "overlaps"; DELETE FROM cancellations; DELETE FROM deferrals; DELETE FROM effects;
+DELETE FROM dead_letters; DELETE FROM ledger; DELETE FROM workers; DELETE FROM missed;
+DELETE FROM tenants WHERE id > 1; UPDATE tenants SET maximum_running = NULL;
+"""
+
 
 @pytest.fixture(scope="session")
-def template(stack: LocalStack) -> Iterator[str]:
-    """The name of a migrated database that nobody is connected to."""
+def furnished(stack: LocalStack) -> Iterator[str]:
+    """The DSN of a migrated database: making one takes longer than most of the tests that use it."""
     server, name = stack.environment()["MAINSPRING_POSTGRES_DSN"], f"worker_{uuid4().hex}"
     asyncio.run(_execute(server, f"CREATE DATABASE {name}"))
-    asyncio.run(_migrate(_at(server, name)))
-    yield name
-    asyncio.run(_execute(server, f"DROP DATABASE {name}"))
+    dsn = urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+    asyncio.run(_migrate(dsn))
+    yield dsn
+    asyncio.run(_execute(server, f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture
-async def bench(stack: LocalStack, template: str) -> AsyncIterator[Bench]:
-    server, name = stack.environment()["MAINSPRING_POSTGRES_DSN"], f"test_{uuid4().hex}"
+async def bench(stack: LocalStack, furnished: str) -> AsyncIterator[Bench]:
+    await _execute(furnished, _END_OTHERS, _EMPTY)
     kafka = KafkaSettings.from_environment(stack.environment())
-    await _execute(server, f"CREATE DATABASE {name} TEMPLATE {template}")
-    dsn = _at(server, name)
-    async with asyncpg.create_pool(dsn, min_size=1, max_size=8) as pool:
-        made = Bench(dsn, pool, kafka, await pool.fetchval("SELECT date_trunc('second', now())"))
+    async with asyncpg.create_pool(furnished, min_size=1, max_size=8) as pool:
+        made = Bench(furnished, pool, kafka, await pool.fetchval("SELECT date_trunc('second', now())"))
         yield made
         await made.close()
-    await _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +58,6 @@ def events() -> Iterator[list[MutableMapping[str, Any]]]:
     """What was logged, in place of a log."""
     with capture_logs() as captured:
         yield captured
-
-
-def _at(server: str, name: str) -> str:
-    return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
 
 
 async def _migrate(dsn: str) -> None:
@@ -60,9 +68,10 @@ async def _migrate(dsn: str) -> None:
         await connection.close()
 
 
-async def _execute(dsn: str, statement: str) -> None:
+async def _execute(dsn: str, *statements: str) -> None:
     connection = await asyncpg.connect(dsn)
     try:
-        await connection.execute(statement)
+        for statement in statements:
+            await connection.execute(statement)
     finally:
         await connection.close()

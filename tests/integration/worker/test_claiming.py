@@ -10,26 +10,16 @@ import asyncpg
 import pytest
 
 from mainspring.schema.states import Outcome
-from mainspring.worker import Context, Mainspring
 from mainspring.worker.claiming import DeclaredDead
 from tests.integration.scheduler.line import Line
-from tests.integration.worker.bench import PATIENCE, Bench, runs_of
+from tests.integration.worker.apps import Recorder, app_of, nothing
+from tests.integration.worker.bench import Bench, runs_of
+from tests.integration.worker.waiting import mend_when_cut
 
 PENDING, VOID = Outcome.PENDING, Outcome.VOID
 
 
-def counting(executed: list[str]) -> Mainspring:
-    """An app whose handler `work` writes down what it is given."""
-    app = Mainspring()
-
-    @app.handler("work")
-    async def work(context: Context) -> None:
-        executed.append(context.run_id)
-
-    return app
-
-
-APP = counting([])
+APP = app_of(nothing)
 
 
 async def test_a_claim_is_one_row_and_the_runs_it_has_won(bench: Bench) -> None:
@@ -141,14 +131,6 @@ async def test_the_commit_answer_of_a_claim_is_lost_and_the_worker_retries(bench
     assert sum((await bench.tallies()).values()) == 5
 
 
-async def mend_when_cut(line: Line) -> None:
-    """Wait until somebody has come in vain."""
-    async with asyncio.timeout(PATIENCE):
-        while not line.refused:  # noqa: ASYNC110  (the line sets no event)
-            await asyncio.sleep(0.01)
-    line.mend()
-
-
 async def test_a_worker_declared_dead_before_its_retry_has_no_claim_and_says_so(bench: Bench) -> None:
     """The commit did not happen, and by the time of the retry the worker is dead."""
     job = await bench.job()
@@ -165,7 +147,7 @@ async def test_a_worker_declared_dead_before_its_retry_has_no_claim_and_says_so(
 
 
 async def test_a_replay_of_the_whole_topic_executes_nothing_twice(bench: Bench) -> None:
-    executed: list[str] = []
+    recorder = Recorder()
     jobs = await bench.jobs(200)
     await bench.make_topic(partitions=2)
     messages = [await bench.raw(job) for job in jobs]
@@ -176,15 +158,15 @@ async def test_a_replay_of_the_whole_topic_executes_nothing_twice(bench: Bench) 
         done: int = await bench.value("SELECT count(*) FROM run_history WHERE status = 'succeeded'")
         return done == 200
 
-    async with bench.living(counting(executed), name="first"):
+    async with bench.living(recorder.app, name="first"):
         await bench.until(all_written)
     await bench.rewind()
     marker = await bench.job()
     await bench.publish(await bench.raw(marker), partition=0)
     await bench.publish(await bench.raw(marker, 1), partition=1)
-    async with bench.living(counting(executed), name="second"):
+    async with bench.living(recorder.app, name="second"):
         await bench.until_ended(marker, 2)
-    assert len(executed) == len(set(executed)) == 202
+    assert len(recorder.runs) == len(set(recorder.runs)) == 202
     assert sum((await bench.tallies()).values()) == 202
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,26 +15,13 @@ from mainspring.schema.errors import DatabaseUnavailable
 from mainspring.schema.ids import from_microseconds, to_microseconds
 from mainspring.schema.messages import Message, decode_job
 from mainspring.schema.states import Backoff, DeadReason, Outcome
-from mainspring.worker import Cancel, Context, Mainspring, NotRetryable, Retry
+from mainspring.worker import Cancel, Context, NotRetryable, Retry
 from tests.integration.scheduler.line import Line
+from tests.integration.worker.apps import app_of, fail, nothing
 from tests.integration.worker.bench import Bench
 from tests.integration.worker.hands import Hands
 
 SECONDARY = ("failures", "timers", "dead_letters", "results", "run_logs")
-
-
-def app_of(work: Callable[[Context], Any]) -> Mainspring:
-    app = Mainspring()
-    app.handler("work")(work)
-    return app
-
-
-async def nothing(context: Context) -> None:
-    return None
-
-
-async def fail(context: Context) -> None:
-    raise ValueError(f"attempt {context.attempt} of order {context.payload} failed")
 
 
 async def told(bench: Bench) -> dict[str, int]:
