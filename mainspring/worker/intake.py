@@ -29,7 +29,7 @@ from mainspring.schema.states import Lane, topic_of
 from mainspring.settings import KafkaSettings
 from mainspring.worker.batches import Record
 
-KEPT = 10_000
+KEPT = 20_000
 """Messages a reader holds ready at most."""
 
 _WAIT_SECONDS = 0.25

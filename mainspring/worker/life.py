@@ -1,6 +1,6 @@
 """One life of a worker: from its row in `workers` to an orderly stop, or until it is taken for dead.
 
-    intake ─▶ claims (two at a time, offsets committed in order) ─▶ executor ─▶ reporter
+    intake ─▶ claims (three at a time, offsets committed in order) ─▶ executor ─▶ reporter
 
 **Stop.** Nothing more is claimed and the groups are left, so that others get the partitions at once. What
 is running has the grace to end; then it is asked to stop and handed back: recorded as lost, with a next
@@ -42,7 +42,7 @@ from mainspring.worker.reporting import Reporter, Reporting
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 LARGEST_CLAIM = 5000
-CLAIMS_AT_ONCE = 2
+CLAIMS_AT_ONCE = 3
 FULL_SECONDS = 2.0
 """With no free slot for so long, others get the partitions."""
 

@@ -123,6 +123,7 @@ class Reporter:
             batch.flushed, batch.flushed_at = flush.open, now
             if not flush.open:
                 self._batches.pop(batch.id, None)
+                batch.runs.clear()  # they refer to their batch: without the circle they go at once
         self.forget(result.lost)
 
     async def _write(self, flushes: Sequence[_Flush]) -> set[int]:
