@@ -358,7 +358,7 @@ async def test_a_handler_that_cancels_itself_has_failed(world: World) -> None:
 
 
 async def test_a_cancellation_left_behind_hits_nobody_else(world: World) -> None:
-    """It cancels its task and returns before it takes effect."""
+    """It cancels its task and returns before that takes effect."""
 
     async def leave(context: Context) -> None:
         task = asyncio.current_task()
@@ -366,11 +366,11 @@ async def test_a_cancellation_left_behind_hits_nobody_else(world: World) -> None
         task.cancel()
 
     world.add(leave)
-    batch = await world.run_to_end(message(1), message(2), message(3))
-    assert outcomes(batch) == [Outcome.SUCCEEDED] * 3
-    after = world.run(message(4, handler="wait"))
-    await until(lambda: len(world.started) == 1)
-    assert outcomes(after) == [Outcome.PENDING]
+    batch = world.run(message(1), message(2, handler="wait"), message(3), message(4, handler="wait"))
+    await until(lambda: len(world.started) == 2)
+    await turns()
+    over, waiting = Outcome.SUCCEEDED, Outcome.PENDING
+    assert outcomes(batch) == [over, waiting, over, waiting]
 
 
 class OfItsOwn(BaseException):
@@ -572,6 +572,7 @@ async def test_who_does_not_end_within_the_patience_is_abandoned_and_its_slot_is
     await turns()
     assert outcomes(batch)[0] is Outcome.FAILED
     assert world.executor.running == 1
+    assert ends(world.metrics) == {("h", "failed"): 1}
 
 
 async def test_a_sync_handler_sees_that_it_should_end(world: World) -> None:
@@ -618,6 +619,7 @@ async def test_a_sync_handler_that_ignores_its_end_is_abandoned_and_reported(wor
     await turns()
     assert outcomes(batch) == [Outcome.FAILED, Outcome.PENDING]
     assert (world.ended, executor.in_flight) == (1, 1)
+    assert ends(world.metrics) == {("h", "failed"): 1}
 
 
 # Requests to stop
@@ -673,11 +675,31 @@ async def test_the_first_reason_to_stop_stands(world: World) -> None:
     [run] = waits(1, timeout_seconds=10)
     batch = world.run(run)
     await until(lambda: bool(world.started))
+    world.pass_time(9)
     world.executor.stop_run(key_of(run), Why.CANCELLED, "by ada")
-    world.pass_time(10)
+    world.pass_time(1)
     world.executor.stop_all(Why.HANDED_BACK, "the worker stops")
     await until(lambda: not batch.open)
     assert (outcomes(batch), ending(batch).error) == ([Outcome.CANCELLED], "by ada")
+
+
+@pytest.mark.parametrize("why", [Why.TIMEOUT, Why.CANCELLED, Why.HANDED_BACK])
+async def test_an_effect_that_is_there_is_a_success_also_for_who_was_asked_to_stop(
+    world: World, why: Why
+) -> None:
+    async def found(context: Context) -> None:
+        world.started.append(context.run_id)
+        try:
+            await world.gate("found").wait()
+        finally:
+            raise EffectExists
+
+    world.add(found)
+    batch = world.run(message())
+    await until(lambda: bool(world.started))
+    world.executor.stop_all(why, "some reason")
+    await until(lambda: not batch.open)
+    assert outcomes(batch) == [Outcome.SUCCEEDED]
 
 
 async def test_what_is_handed_back_spends_no_attempt_and_is_due_at_once(world: World) -> None:
@@ -745,5 +767,14 @@ async def test_dropping_also_takes_what_was_asked_to_stop_before(world: World) -
 
 
 def abandoned(metrics: Metrics) -> dict[str, float]:
-    [family] = [each for each in metrics.samples() if each.name == "mainspring_worker_handlers_abandoned"]
-    return {each.labels["handler"]: each.value for each in family.samples}
+    return {each["handler"]: value for each, value in samples(metrics, "handlers_abandoned")}
+
+
+def ends(metrics: Metrics) -> dict[tuple[str, str], float]:
+    """By handler and outcome."""
+    return {(each["handler"], each["outcome"]): value for each, value in samples(metrics, "runs_ended")}
+
+
+def samples(metrics: Metrics, name: str) -> list[tuple[dict[str, str], float]]:
+    [family] = [each for each in metrics.samples() if each.name == f"mainspring_worker_{name}"]
+    return [(each.labels, each.value) for each in family.samples]
