@@ -23,7 +23,8 @@ next one, and two at once skip each other's claims.
 **What is not stored** is derived. `runs` does not say how many retries and losses an attempt had behind it,
 so they are counted from the earlier attempts at the occurrence, back to its last dead letter (a redrive
 begins anew): retries are those that `failed`, losses those that were `lost` directly before this one. An
-attempt that was recalled by a pause says nothing about the job and interrupts no row of losses.
+attempt that was recalled by a pause, or handed back by a worker that stopped, says nothing about the job and
+interrupts no row of losses.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _TERMINATION_TRIES = 20
 _TERMINATION_PAUSE_SECONDS = 0.05
 _REAPING_SECONDS = 2.0
 _CLAIMS_AT_ONCE = 100
-_NO_LOSS = "recalled"
+_NO_LOSS = ("recalled", "handed back")
 
 log = structlog.get_logger()
 
@@ -95,7 +96,7 @@ def spent(earlier: Iterable[tuple[int, str]], last_letter: int | None) -> Spent:
         if status == "dead" or attempt <= (last_letter or 0):
             break
         retries += status == "failed"
-        in_a_row = in_a_row and status in ("lost", _NO_LOSS)
+        in_a_row = in_a_row and status in ("lost", *_NO_LOSS)
         losses += in_a_row and status == "lost"
     return Spent(retries, losses)
 

@@ -100,7 +100,8 @@ FROM promised
 JOIN jobs AS job ON job.id = promised.job_id AND job.shard = ANY ($1::smallint[])
 CROSS JOIN LATERAL (
     SELECT array_agg(failure.attempt ORDER BY failure.attempt DESC) AS attempts,
-           array_agg(failure.status ORDER BY failure.attempt DESC) AS statuses
+           array_agg(CASE WHEN failure.status = 'lost' AND failure.ended_at IS NOT NULL THEN 'handed back'
+                          ELSE failure.status END ORDER BY failure.attempt DESC) AS statuses
     FROM failures AS failure
     WHERE failure.job_id = job.id AND failure.scheduled_at = promised.scheduled_at
       AND failure.attempt < promised.attempt

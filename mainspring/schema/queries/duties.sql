@@ -42,7 +42,8 @@ WHERE id = $1 AND finished_at IS NULL AND reaped_at IS NULL
 FOR UPDATE SKIP LOCKED;
 
 -- The earlier attempts at the same occurrence, newest first; one without a row in `failures` succeeded, or its row is
--- not written yet. Most runs are first attempts, and cost no look. Before attempt $3 no run can be dead: no bytes.
+-- not written yet. Only who hands a run back knows when it ended. Most runs are first attempts, and cost no look. Before
+-- attempt $3 no run can be dead: no bytes.
 -- name: unfinished_runs
 SELECT run.position, run.job_id, run.scheduled_at, run.attempt,
        job.tenant_id, job.shard, job.pool, job.handler, job.kind, job.overlap,
@@ -57,7 +58,8 @@ FROM runs AS run
 LEFT JOIN jobs AS job ON job.id = run.job_id
 LEFT JOIN LATERAL (
     SELECT array_agg(before.attempt ORDER BY before.attempt DESC) AS attempts,
-           array_agg(coalesce(failure.status, '') ORDER BY before.attempt DESC) AS statuses
+           array_agg(CASE WHEN failure.status = 'lost' AND failure.ended_at IS NOT NULL THEN 'handed back'
+                          ELSE coalesce(failure.status, '') END ORDER BY before.attempt DESC) AS statuses
     FROM runs AS before
     LEFT JOIN failures AS failure USING (job_id, scheduled_at, attempt)
     WHERE before.job_id = run.job_id AND before.scheduled_at = run.scheduled_at AND before.attempt < run.attempt

@@ -87,18 +87,27 @@ class House:
         await self.pool.copy_records_to_table("runs", records=records, columns=columns)
         return claim_id
 
-    async def ended(self, job: Job, scheduled_at: datetime, attempt: int, outcome: Outcome) -> None:
+    async def ended(
+        self,
+        job: Job,
+        scheduled_at: datetime,
+        attempt: int,
+        outcome: Outcome,
+        *,
+        handed_back: bool = False,
+    ) -> None:
         """An earlier attempt, with what a worker or the reaper wrote of it."""
         await self.claim("earlier", [(job, scheduled_at, attempt)], [outcome], finished=True)
         if outcome is not Outcome.SUCCEEDED:
             await self.execute(
-                "INSERT INTO failures (job_id, scheduled_at, attempt, tenant_id, status)"
-                " VALUES ($1, $2, $3, $4, $5)",
+                "INSERT INTO failures (job_id, scheduled_at, attempt, tenant_id, status, ended_at)"
+                " VALUES ($1, $2, $3, $4, $5, CASE WHEN $6::boolean THEN now() END)",
                 job.id,
                 scheduled_at,
                 attempt,
                 self.tenant,
                 outcome.word,
+                handed_back,
             )
 
     async def letter(self, job: Job, scheduled_at: datetime, attempt: int, *, redriven: bool) -> int:

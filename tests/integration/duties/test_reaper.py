@@ -415,6 +415,19 @@ async def test_the_fifth_loss_is_a_dead_letter_and_takes_no_innocent_along(
     assert letters == [(killer.id, 5, "killed_workers", True)]
 
 
+async def test_what_was_handed_back_is_no_loss_and_interrupts_none(house: House, watcher: Watcher) -> None:
+    await house.stopped_worker("w")
+    deployed, killer = await house.job(), await house.job()
+    for attempt in range(1, 5):
+        await house.ended(deployed, house.now, attempt, LOST, handed_back=True)
+    for attempt in range(1, 6):
+        await house.ended(killer, house.now, attempt, LOST, handed_back=attempt == 3)
+    claim = await house.claim("w", [(deployed, house.now, 5), (killer, house.now, 6)])
+    await watcher.rounds(1)
+    assert await house.outcomes(claim) == [LOST, DEAD]
+    assert await house.timers(deployed) == [(house.now, 6, 0, 1, "retry")]
+
+
 async def test_the_fifth_loss_of_a_one_off_completes_it_and_the_fourth_does_not(
     house: House, watcher: Watcher
 ) -> None:
@@ -493,6 +506,7 @@ async def _claim_of(house: House, jobs: list[int], attempt: int) -> int:
         ([(2, "lost"), (1, "lost")], None, Spent(0, 2)),
         ([(3, "lost"), (2, "failed"), (1, "lost")], None, Spent(1, 1)),
         ([(3, "lost"), (2, "recalled"), (1, "lost")], None, Spent(0, 2)),
+        ([(3, "handed back"), (2, "lost"), (1, "handed back")], None, Spent(0, 1)),
         ([(3, "lost"), (2, ""), (1, "lost")], None, Spent(0, 1)),
         ([(3, "failed"), (2, "dead"), (1, "failed")], None, Spent(1, 0)),
         ([(4, "failed"), (2, "failed"), (1, "lost")], 3, Spent(1, 0)),
