@@ -15,8 +15,8 @@ from structlog.typing import Processor
 
 from mainspring.settings import LogSettings
 
-# At `debug` these say several lines a second, none of which is about Mainspring.
-_CHATTY = ("asyncio", "grpc")
+# What these say below a warning, several lines a second at `debug`, is not about Mainspring.
+_CHATTY = ("asyncio", "grpc", "uvicorn")
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:

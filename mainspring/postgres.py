@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,6 +53,7 @@ def make_pool(
     size: int,
     command_seconds: float,
     idle_seconds: float = IDLE_SECONDS,
+    server_settings: Mapping[str, str] | None = None,
 ) -> asyncpg.Pool[asyncpg.Record]:
     """A pool that connects when it is first used and again after an outage.
 
@@ -60,8 +61,10 @@ def make_pool(
     in which it says nothing for `idle_seconds` is rolled back, and its locks are free. A process that was
     stopped, or cut off, would hold them for ever.
     """
+    arguments = _arguments(settings, application, idle_seconds)
+    arguments["server_settings"] |= server_settings or {}
     return asyncpg.create_pool(
-        **_arguments(settings, application, idle_seconds),
+        **arguments,
         min_size=0,
         max_size=size,
         timeout=CONNECT_SECONDS,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -130,6 +130,13 @@ class JobRequest:
         carried = carry_over(self.as_mapping(), values.read_object("changes", changes))
         return JobRequest.from_mapping({**carried, **changes})
 
+    def another(self, name: str | None, payload_json: bytes, *, handler_is_name: bool) -> JobRequest:
+        """The same job under another name, already checked, and with another payload."""
+        handler = name if handler_is_name and name is not None else self.handler
+        made = replace(self, name=name, payload_json=payload_json, handler=handler)
+        made._check_size()
+        return made
+
     def body(self, job_id: int, tenant_id: int, version: int) -> bytes:
         """The bytes that follow the prefix of each of the job's messages."""
         return encode_job(
@@ -159,6 +166,9 @@ class JobRequest:
             raise InvalidInput("idempotency_key_template", "uses {{name}}, but the job has none")
         if self.starts_at is not None and self.ends_at is not None:
             self._check_window(self.starts_at, self.ends_at)
+        self._check_size()
+
+    def _check_size(self) -> None:
         if len(self.payload_json) > MAXIMUM_BODY // 2:  # a smaller one cannot break the rule
             self.body(job_id=1, tenant_id=1, version=1)
 

@@ -23,6 +23,15 @@ from mainspring.schema.queries import query
 Edges = Mapping[int, Sequence[int]]
 """Who waits for whom: job → parents."""
 
+
+class WrongParents(InvalidInput):
+    """Jobs that cannot be waited for, by the texts that name them; who waits for one is refused."""
+
+    def __init__(self, rule: str, parents: Iterable[str]) -> None:
+        super().__init__("after", rule)
+        self.parents = frozenset(parents)
+
+
 _LOCK = 0x6D73_6470  # "msdp"; the tenant's id is the second half of the key
 
 
@@ -48,9 +57,9 @@ async def find_parents(
         found[format_job_id(row["id"])] = row["id"]
         if row["name"] is not None:
             found[row["name"]] = row["id"]
-    for text in missing:
-        if text not in found:
-            raise InvalidInput("after", f"{text!r} is not a job of this tenant")
+    strangers = [text for text in missing if text not in found]
+    if strangers:
+        raise WrongParents(f"{strangers[0]!r} is not a job of this tenant", strangers)
     return {text: found[text] for text in wanted}
 
 
@@ -97,8 +106,8 @@ def find_cycle(edges: Edges, starts: Iterable[int]) -> list[int] | None:
 
 def cycle_refusal(cycle: Sequence[int], names: Mapping[int, str | None]) -> InvalidInput:
     """“a waits for b, b for a”, by name where there is one."""
-    shown = " → ".join(names.get(job_id) or format_job_id(job_id) for job_id in cycle)
-    return InvalidInput("after", f"a job cannot wait for itself: {shown}")
+    shown = [names.get(job_id) or format_job_id(job_id) for job_id in cycle]
+    return WrongParents(f"a job cannot wait for itself: {' → '.join(shown)}", shown)
 
 
 async def add_parents(connection: Connection, job_id: int, parents: Sequence[int]) -> None:

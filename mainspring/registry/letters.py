@@ -9,9 +9,9 @@ from case to case. Ten thousand failures of one cause are then one line to look 
 
 **Redrive**: the next attempt at the same occurrence, as a timer that is due at once, with a fresh budget of
 retries. A letter is redriven again only when the attempt that came of it has ended without success and
-without a letter of its own (cancelled, say): anything else would run an occurrence twice. Letters are locked
-in order of id, then their jobs; what has become of the occurrence is asked after that, so two redrives
-at once are one and a refusal.
+without a letter of its own (cancelled, say): anything else would run an occurrence twice. Letters are
+locked in order of id, then their jobs; what has become of the occurrence is asked after that, so two
+redrives at once are one and a refusal.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import asyncpg
 
 from mainspring.registry import edge
+from mainspring.registry.audit import Actor, record
 from mainspring.registry.endings import Connection
 from mainspring.registry.runs import change, check_limit, make_days
 from mainspring.schema.errors import NotFound, RedriveRefused
@@ -188,7 +189,7 @@ class DeadLetters:
             raise NotFound("dead letter", letter_id)
         return DeadLetter.from_row(row)
 
-    async def redrive(self, tenant_id: int, ids: Sequence[int]) -> list[RunKey]:
+    async def redrive(self, tenant_id: int, ids: Sequence[int], *, by: Actor | None = None) -> list[RunKey]:
         """Let these runs have their next attempt now: all, or none and the first refusal by id.
 
         Six statements, and the making of days that are gone.
@@ -196,10 +197,12 @@ class DeadLetters:
         if not ids:
             return []
         check_limit(len(set(ids)), LARGEST_REDRIVE)
-        done = await self._redrive(tenant_id, sorted(set(ids)), strict=True)
+        done = await self._redrive(tenant_id, sorted(set(ids)), by, strict=True)
         return list(done.runs)
 
-    async def redrive_matching(self, tenant_id: int, where: LetterFilter, limit: int = 1000) -> Redriven:
+    async def redrive_matching(
+        self, tenant_id: int, where: LetterFilter, limit: int = 1000, *, by: Actor | None = None
+    ) -> Redriven:
         """The same for the first `limit` letters that match; those that cannot be redriven stay behind.
 
         Unless the filter says otherwise, only letters that were never redriven, so a call after the other
@@ -211,30 +214,63 @@ class DeadLetters:
         async with edge.connected(self._pool) as connection:
             rows = await connection.fetch(query("letters_to_redrive"), tenant_id, *_bounds(where), limit)
         ids = [row["id"] for row in rows]
-        return await self._redrive(tenant_id, ids, strict=False) if ids else Redriven((), ())
+        return await self._redrive(tenant_id, ids, by, strict=False)
 
-    async def _redrive(self, tenant_id: int, ids: Sequence[int], *, strict: bool) -> Redriven:
+    async def preview_redrive(
+        self,
+        tenant_id: int,
+        ids: Sequence[int] | None = None,
+        *,
+        limit: int = 1000,
+        **where: Unpack[LetterFilter],
+    ) -> tuple[list[int], list[RedriveRefused]]:
+        """Which letters a redrive would take now, and which not: two statements."""
+        check_limit(limit, LARGEST_REDRIVE)
+        where = {**where, "redriven": bool(where.get("redriven"))}
+        async with edge.connected(self._pool) as connection:
+            if ids is None:
+                found = await connection.fetch(query("letters_to_redrive"), tenant_id, *_bounds(where), limit)
+            else:
+                found = await connection.fetch(query("letters_of_tenant"), tenant_id, sorted(set(ids)))
+                _refuse_missing(ids, [row["id"] for row in found])
+            rows = await connection.fetch(query("judge_letters"), [row["id"] for row in found])
+        refusals = {row["id"]: _refusal(row) for row in rows}
+        return (
+            [letter for letter, refusal in refusals.items() if refusal is None],
+            [refusal for refusal in refusals.values() if refusal is not None],
+        )
+
+    async def _redrive(
+        self, tenant_id: int, ids: Sequence[int], by: Actor | None, *, strict: bool
+    ) -> Redriven:
         async with edge.connected(self._pool) as connection:
             days = await connection.fetch(query("days_of_letters"), tenant_id, ids)
             await make_days(connection, [row["day"] for row in days])
 
         async def work(connection: edge.Connection) -> Redriven:
             locked = await connection.fetch(query("lock_letters"), tenant_id, ids)
-            missing = set(ids).difference(row["id"] for row in locked)
-            if strict and missing:
-                raise NotFound("dead letter", min(missing))
-            await connection.execute(query("lock_jobs"), [row["job_id"] for row in locked if row["job_id"]])
+            if strict:
+                _refuse_missing(ids, [row["id"] for row in locked])
+            job_ids = [row["job_id"] for row in locked if row["job_id"]]
+            await connection.execute(query("lock_jobs"), job_ids)
+            if by is not None and by.handlers is not None:
+                by.permit(
+                    *[row["handler"] for row in await connection.fetch(query("handlers_of_jobs"), job_ids)]
+                )
             rows = await connection.fetch(query("judge_letters"), [row["id"] for row in locked])
             refused = [refusal for row in rows if (refusal := _refusal(row)) is not None]
             if strict and refused:
                 raise refused[0]
             left_out = {refusal.letter_id for refusal in refused}
-            return Redriven(
-                await self._write(connection, [row for row in rows if row["id"] not in left_out]),
-                tuple(refused),
-            )
+            chosen = [row for row in rows if row["id"] not in left_out]
+            runs = await self._write(connection, chosen)
+            if chosen:
+                after = {"count": len(chosen), "letters": [row["id"] for row in chosen[:100]]}
+                subject = f"dead_letter:{chosen[0]['id']}"
+                await record(connection, tenant_id, by, "redrive", subject, after=after)
+            return Redriven(runs, tuple(refused))
 
-        return await change(self._pool, "these dead letters", work)
+        return await change(self._pool, "these dead letters", work, by)
 
     async def _write(self, connection: edge.Connection, rows: Sequence[asyncpg.Record]) -> tuple[RunKey, ...]:
         runs = tuple(RunKey(row["job_id"], row["scheduled_at"], row["next_attempt"]) for row in rows)
@@ -247,6 +283,12 @@ class DeadLetters:
             [run.attempt for run in runs],
         )
         return runs
+
+
+def _refuse_missing(ids: Sequence[int], found: Sequence[int]) -> None:
+    missing = set(ids).difference(found)
+    if missing:
+        raise NotFound("dead letter", min(missing))
 
 
 def _bounds(where: LetterFilter) -> tuple[Any, ...]:

@@ -10,6 +10,9 @@ A change that changes nothing writes nothing. Cadence rows are made in a transac
 (see `cadences`); a transaction that finds one missing ends, and begins again when it is there. So does one
 that met a deadlock or lost a race which the next try will win; each try is a whole transaction.
 
+A change made `by` somebody is one that he may make, is within the tenant's quota, and leaves an audit row,
+in the same transaction (see `audit`): one or two statements more than the methods say.
+
 Times are Postgres's. Every statement is scoped by the tenant: another tenant's job does not exist here.
 """
 
@@ -20,6 +23,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from mainspring.registry import values
+from mainspring.registry.audit import Actor, differences, permit, record, take_room
 from mainspring.registry.bulk import refuse_repeated_names
 from mainspring.registry.cadences import CadenceKey, Cadences, CadenceWanted
 from mainspring.registry.definition import JobRequest
@@ -36,6 +40,7 @@ from mainspring.registry.edge import (
 from mainspring.registry.job import Job
 from mainspring.registry.store import JobStore
 from mainspring.registry.timers import revive_timers
+from mainspring.schedule import format_instant
 from mainspring.schema.errors import (
     Contended,
     InvalidInput,
@@ -44,7 +49,7 @@ from mainspring.schema.errors import (
     VersionMismatch,
     WrongStatus,
 )
-from mainspring.schema.ids import JobIds, RunKey, format_job_id, parse_job_id
+from mainspring.schema.ids import JobIds, RunKey, format_job_id, format_run_id, parse_job_id
 from mainspring.schema.queries import query
 from mainspring.schema.states import JobStatus
 
@@ -63,33 +68,45 @@ class Registry:
         self._cadences = Cadences(pool)
         self._store = JobStore(self._cadences, shards)
 
-    async def create(self, tenant_id: int, request: JobRequest) -> Job:
+    async def create(self, tenant_id: int, request: JobRequest, *, by: Actor | None = None) -> Job:
         """A new job: two statements, three for an `at`, four for one that waits for others."""
+        permit(by, request.handler)
         job_id = self._ids.take()
 
         async def work(connection: Connection) -> Job:
-            return await self._store.insert(connection, tenant_id, job_id, request)
+            return await self._insert(connection, tenant_id, job_id, request, by)
 
-        return await self._change(tenant_id, work, _names(request.name))
+        return await self._change(tenant_id, work, _names(request.name), by)
 
-    async def create_many(self, tenant_id: int, requests: Sequence[JobRequest]) -> list[int]:
-        """New jobs, all or none: one COPY, and one more each if some are `at` or wait for others."""
+    async def create_many(
+        self, tenant_id: int, requests: Sequence[JobRequest], *, by: Actor | None = None
+    ) -> list[int]:
+        """New jobs, all or none: one COPY, and one more each if some are `at` or wait for others.
+
+        Their ids are consecutive, in the order of the requests; the batch leaves one audit row.
+        """
+        permit(by, *{request.handler for request in requests})
         names = refuse_repeated_names(requests)
         ids = self._ids.take_many(len(requests))
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> range:
+            await take_room(connection, tenant_id, by, len(ids))
             await self._store.insert_many(connection, tenant_id, ids, requests)
+            batch = {"count": len(ids), "first": format_job_id(ids[0]), "last": format_job_id(ids[-1])}
+            await record(connection, tenant_id, by, "create_many", format_job_id(ids[0]), after=batch)
+            return ids
 
         if requests:
-            await self._change(tenant_id, work, names)
+            await self._change(tenant_id, work, names, by)
         return list(ids)
 
-    async def put(self, tenant_id: int, request: JobRequest) -> tuple[Job, bool]:
+    async def put(self, tenant_id: int, request: JobRequest, *, by: Actor | None = None) -> tuple[Job, bool]:
         """Create the job of this name or make it what the request says; True if it was created.
 
         Costs what a create costs and one statement, or what an edit costs. The job keeps its id, and stays
         paused if it is.
         """
+        permit(by, request.handler)
         name, job_id = request.name, self._ids.take()
         if name is None:
             raise InvalidInput("name", "is missing; a job is created or replaced by its name")
@@ -98,10 +115,10 @@ class Registry:
             await self._lock_if(connection, tenant_id, request.after)
             job = await self._store.lock_name(connection, tenant_id, name)
             if job is None:
-                return await self._store.insert(connection, tenant_id, job_id, request), True
-            return await self._store.replace(connection, job, request), False
+                return await self._insert(connection, tenant_id, job_id, request, by), True
+            return await self._replace(connection, job, request, "replace", by), False
 
-        return await self._change(tenant_id, work)
+        return await self._change(tenant_id, work, by=by)
 
     async def edit(
         self,
@@ -110,6 +127,7 @@ class Registry:
         changes: Mapping[str, Any],
         *,
         expected_version: int | None = None,
+        by: Actor | None = None,
     ) -> Job:
         """Change some fields; `null` means the default. Refused if the job is not at `expected_version`.
 
@@ -122,12 +140,18 @@ class Registry:
             job = await self._store.lock(connection, tenant_id, job_id)
             if expected_version is not None and expected_version != job.version:
                 raise VersionMismatch(expected=expected_version, actual=job.version)
-            return await self._store.replace(connection, job, job.definition.with_changes(given))
+            return await self._replace(connection, job, job.definition.with_changes(given), "edit", by)
 
-        return await self._change(tenant_id, work, _names(given.get("name")))
+        return await self._change(tenant_id, work, _names(given.get("name")), by)
 
     async def pause(
-        self, tenant_id: int, job_id: int, *, reason: str | None = None, until: datetime | None = None
+        self,
+        tenant_id: int,
+        job_id: int,
+        *,
+        reason: str | None = None,
+        until: datetime | None = None,
+        by: Actor | None = None,
     ) -> Job:
         """Stop firing until resumed, or until an instant; again with other words changes only those.
 
@@ -140,6 +164,7 @@ class Registry:
 
         async def work(connection: Connection) -> Job:
             job = await self._store.lock(connection, tenant_id, job_id)
+            permit(by, job.definition.handler)
             if job.status is JobStatus.COMPLETED:
                 raise WrongStatus("pause", job.status, "it has run")
             if until is not None and until <= job.read_at:
@@ -148,26 +173,31 @@ class Registry:
                 return job
             body = _next_body(job)
             await connection.execute(query("pause_job"), tenant_id, job_id, body, reason, until)
-            return await self._store.read(connection, tenant_id, job_id)
+            paused = await self._store.read(connection, tenant_id, job_id)
+            await record(connection, tenant_id, by, "pause", job.job_id, _pause(job), _pause(paused))
+            return paused
 
-        return await self._change(tenant_id, work)
+        return await self._change(tenant_id, work, by=by)
 
-    async def resume(self, tenant_id: int, job_id: int) -> Job:
+    async def resume(self, tenant_id: int, job_id: int, *, by: Actor | None = None) -> Job:
         """Fire again, from now on; nothing for a job that is active. Five statements, six for an `at`."""
 
         async def work(connection: Connection) -> Job:
             job = await self._store.lock(connection, tenant_id, job_id)
+            permit(by, job.definition.handler)
             if job.status is JobStatus.COMPLETED:
                 raise WrongStatus("resume", job.status, "it has run; give it another instant")
             if job.status is JobStatus.ACTIVE:
                 return job
             await connection.execute(query("resume_job"), tenant_id, job_id, _next_body(job))
             await revive_timers(connection, job)
-            return await self._store.read(connection, tenant_id, job_id)
+            resumed = await self._store.read(connection, tenant_id, job_id)
+            await record(connection, tenant_id, by, "resume", job.job_id, _pause(job), _pause(resumed))
+            return resumed
 
-        return await self._change(tenant_id, work)
+        return await self._change(tenant_id, work, by=by)
 
-    async def delete(self, tenant_id: int, job_id: int) -> None:
+    async def delete(self, tenant_id: int, job_id: int, *, by: Actor | None = None) -> None:
         """Leave a tombstone, without timers and dependencies; the name is free at once. Three statements.
 
         Jobs that waited for it wait for it no longer. The job is not read: one whose time zone has left the
@@ -175,14 +205,17 @@ class Registry:
         """
 
         async def work(connection: Connection) -> None:
-            if await connection.fetchval(query("delete_job"), tenant_id, job_id) is None:
+            deleted = await connection.fetchrow(query("delete_job"), tenant_id, job_id)
+            if deleted is None:
                 raise NotFound("job", format_job_id(job_id))
+            permit(by, deleted["handler"])
             await connection.execute(query("delete_timers_of_job"), job_id)
             await connection.execute(query("delete_dependencies"), job_id)
+            await record(connection, tenant_id, by, "delete", format_job_id(job_id), dict(deleted))
 
-        await self._change(tenant_id, work)
+        await self._change(tenant_id, work, by=by)
 
-    async def trigger(self, tenant_id: int, job_id: int) -> RunKey:
+    async def trigger(self, tenant_id: int, job_id: int, *, by: Actor | None = None) -> RunKey:
         """Run the job once, now, whatever its schedule says: two statements.
 
         The run's instant is the moment itself by Postgres's clock, never a whole second, and no two triggers
@@ -193,14 +226,18 @@ class Registry:
             row = await connection.fetchrow(query("job_to_trigger"), tenant_id, job_id)
             if row is None:
                 raise NotFound("job", format_job_id(job_id))
+            permit(by, row["handler"])
             if row["status"] != JobStatus.ACTIVE:
                 raise WrongStatus("trigger", row["status"], row["paused_reason"])
             scheduled_at = await connection.fetchval(query("insert_trigger"), row["shard"], job_id)
             if scheduled_at is None:  # another trigger has this microsecond
                 raise Repeat
-            return RunKey(job_id, scheduled_at, attempt=1)
+            key = RunKey(job_id, scheduled_at, attempt=1)
+            after = {"run_id": format_run_id(key)}
+            await record(connection, tenant_id, by, "trigger", format_job_id(job_id), after=after)
+            return key
 
-        return await self._change(tenant_id, work)
+        return await self._change(tenant_id, work, by=by)
 
     async def get(self, tenant_id: int, job_id: int) -> Job:
         """The job of this id: one statement."""
@@ -220,6 +257,29 @@ class Registry:
             return await self.get(tenant_id, parse_job_id(id_or_name))
         return await self.get_by_name(tenant_id, id_or_name)
 
+    async def _insert(
+        self, connection: Connection, tenant_id: int, job_id: int, request: JobRequest, by: Actor | None
+    ) -> Job:
+        await take_room(connection, tenant_id, by, 1)
+        if by is not None and by.examine is not None:
+            await by.examine(connection, tenant_id, request)
+        job = await self._store.insert(connection, tenant_id, job_id, request)
+        if by is not None:
+            await record(connection, tenant_id, by, "create", job.job_id, after=job.definition.as_mapping())
+        return job
+
+    async def _replace(
+        self, connection: Connection, job: Job, request: JobRequest, action: str, by: Actor | None
+    ) -> Job:
+        permit(by, job.definition.handler, request.handler)
+        if by is not None and by.examine is not None and _runs_another(job.definition, request):
+            await by.examine(connection, job.tenant_id, request)
+        replaced = await self._store.replace(connection, job, request)
+        if by is not None and replaced.version != job.version:
+            before, after = differences(job.definition.as_mapping(), replaced.definition.as_mapping())
+            await record(connection, job.tenant_id, by, action, job.job_id, before, after)
+        return replaced
+
     async def _lock_if(self, connection: Connection, tenant_id: int, parents: Any) -> None:
         """Before any row is locked: a change that may add parents waits for the others that do."""
         if parents:
@@ -230,6 +290,7 @@ class Registry:
         tenant_id: int,
         work: Callable[[Connection], Awaitable[_Result]],
         names: Sequence[str] = (),
+        by: Actor | None = None,
     ) -> _Result:
         """Do the work in one transaction, again if it met what passes; `names` must be free."""
         wanted: Mapping[CadenceKey, int] = {}
@@ -239,7 +300,10 @@ class Registry:
                     await self._cadences.ensure(wanted)
                     wanted = {}
                 async with transaction(self._pool) as connection:
-                    return await work(connection)
+                    result = await work(connection)
+                    if by is not None:
+                        await by.testify(connection, result)
+                    return result
             except CadenceWanted as missing:
                 wanted = missing.jitters
             except CadenceGone:
@@ -260,6 +324,16 @@ class Registry:
 
 def _names(name: Any) -> tuple[str, ...]:
     return (name,) if isinstance(name, str) else ()
+
+
+def _runs_another(before: JobRequest, after: JobRequest) -> bool:
+    return (before.handler, before.payload_json) != (after.handler, after.payload_json)
+
+
+def _pause(job: Job) -> dict[str, Any]:
+    """What a pause or a resume changes, for the audit."""
+    until = None if job.resume_at is None else format_instant(job.resume_at)
+    return {"status": job.status.value, "paused_reason": job.paused_reason, "resume_at": until}
 
 
 def _next_body(job: Job) -> bytes:

@@ -18,7 +18,7 @@ the days it needs have been made.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar, cast
@@ -26,8 +26,10 @@ from typing import TypeVar, cast
 import asyncpg
 
 from mainspring.registry import values
+from mainspring.registry.audit import Actor, permit, record
 from mainspring.registry.edge import Connection, Pool, Repeat, connected, transaction
 from mainspring.registry.job import Job
+from mainspring.schedule import format_instant
 from mainspring.schema.errors import Contended, InvalidInput, NotFound, RunEnded, WrongStatus
 from mainspring.schema.ids import RunKey, format_job_id, format_run_id
 from mainspring.schema.partitions import ensure_days, list_days
@@ -136,7 +138,14 @@ class Runs:
         return tuple(LogLine(line, at, LogLevel(level), message) for line, at, level, message in rows)
 
     async def cancel(
-        self, tenant_id: int, job_id: int, scheduled_at: datetime, attempt: int, reason: str | None = None
+        self,
+        tenant_id: int,
+        job_id: int,
+        scheduled_at: datetime,
+        attempt: int,
+        reason: str | None = None,
+        *,
+        by: Actor | None = None,
     ) -> Cancellation:
         """Ask for a run to be stopped, or not to be started; again, and it is still one request.
 
@@ -151,53 +160,95 @@ class Runs:
             state = None if row is None else await _state(connection, tenant_id, key, row)
             if state is None:
                 raise NotFound("run", run_id)
+            if by is not None:
+                by.permit(await connection.fetchval(query("handler_of_job"), tenant_id, job_id))
             await connection.execute(query("request_cancellation"), *key, reason)
             if row is not None and row["due_at"] is not None:
                 await connection.execute(query("make_due"), [job_id], [scheduled_at], [attempt])
             written = await connection.fetchrow(query("read_cancellation"), *key)
             if written is None:  # collected in this very moment
                 raise Repeat
+            after = {"state": state.value, "reason": reason}
+            await record(connection, tenant_id, by, "cancel", run_id, after=after)
             return Cancellation(key, state, *written)
 
-        return await change(self._pool, "this run", work)
+        return await change(self._pool, "this run", work, by)
+
+    async def preview_backfill(
+        self,
+        tenant_id: int,
+        job_id: int,
+        start: datetime,
+        end: datetime,
+        limit: int = LARGEST_PAGE,
+        *,
+        again: bool = False,
+    ) -> Sequence[datetime]:
+        """What a backfill would run now: two statements."""
+        check_limit(limit, LARGEST_BACKFILL)
+        async with connected(self._pool) as connection:
+            job = await _read_job(connection, tenant_id, job_id)
+            if job.status is not JobStatus.ACTIVE:
+                raise WrongStatus("backfill", job.status, job.paused_reason)
+            instants = _occurrences(job, start, end, limit)
+            rows = await connection.fetch(query("missing_occurrences"), job_id, instants, again)
+        return [row["instant"] for row in rows]
 
     async def backfill(
-        self, tenant_id: int, job_id: int, start: datetime, end: datetime, limit: int = LARGEST_PAGE
+        self,
+        tenant_id: int,
+        job_id: int,
+        start: datetime,
+        end: datetime,
+        limit: int = LARGEST_PAGE,
+        *,
+        again: bool = False,
+        by: Actor | None = None,
     ) -> int:
         """Run what the schedule has in [start, end) and what never ran; how many timers were made.
 
         `valid_from` does not bind: the owner asks for what was before. Four statements, and the making of
         days that are missing. Refused if there are more occurrences than `limit`, or `end` is in the future.
+        `again` also repeats, as the next attempt, what has ended; never what is under way.
         """
         check_limit(limit, LARGEST_BACKFILL)
         async with connected(self._pool) as connection:
-            row = await connection.fetchrow(query("read_job"), tenant_id, job_id, None)
-            if row is None:
-                raise NotFound("job", format_job_id(job_id))
-            instants = _occurrences(Job.from_row(row), start, end, limit)
-            if not instants:
-                return 0
+            instants = _occurrences(await _read_job(connection, tenant_id, job_id), start, end, limit)
             await make_days(connection, {instant.date() for instant in instants})
 
         async def work(connection: Connection) -> int:
             job = await connection.fetchrow(query("job_to_trigger"), tenant_id, job_id)
             if job is None:
                 raise NotFound("job", format_job_id(job_id))
+            permit(by, job["handler"])
             if job["status"] != JobStatus.ACTIVE:
                 raise WrongStatus("backfill", job["status"], job["paused_reason"])
             shard = shard_of(job_id, self._shards)
-            done = await connection.execute(query("insert_backfill"), shard, job_id, instants)
-            return int(done.rpartition(" ")[2])
+            done = await connection.execute(query("insert_backfill"), shard, job_id, instants, again)
+            count = int(done.rpartition(" ")[2])
+            after = {
+                "start": format_instant(start),
+                "end": format_instant(end),
+                "again": again,
+                "runs": count,
+            }
+            await record(connection, tenant_id, by, "backfill", format_job_id(job_id), after=after)
+            return count
 
-        return await change(self._pool, "this job", work)
+        return await change(self._pool, "this job", work, by)
 
 
-async def change(pool: Pool, what: str, work: Callable[[Connection], Awaitable[_Result]]) -> _Result:
+async def change(
+    pool: Pool, what: str, work: Callable[[Connection], Awaitable[_Result]], by: Actor | None = None
+) -> _Result:
     """Do the work in one transaction, again if it met what passes."""
     for _ in range(_ATTEMPTS):
         try:
             async with transaction(pool) as connection:
-                return await work(connection)
+                result = await work(connection)
+                if by is not None:
+                    await by.testify(connection, result)
+                return result
         except Repeat:
             pass
     raise Contended(what)
@@ -217,6 +268,13 @@ def check_limit(limit: int, largest: int) -> None:
 def _direct(connection: Connection) -> asyncpg.Connection[asyncpg.Record]:
     """A pool's connection can do all that one of our own can; only the driver's types do not say so."""
     return cast("asyncpg.Connection[asyncpg.Record]", connection)
+
+
+async def _read_job(connection: Connection, tenant_id: int, job_id: int) -> Job:
+    row = await connection.fetchrow(query("read_job"), tenant_id, job_id, None)
+    if row is None:
+        raise NotFound("job", format_job_id(job_id))
+    return Job.from_row(row)
 
 
 async def _find_job(connection: Connection, tenant_id: int, job_id: int) -> None:

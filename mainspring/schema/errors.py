@@ -4,6 +4,8 @@
     ├── InvalidInput            what a caller gave breaks a rule: .field, .rule
     │   └── InvalidSetting      the same for a setting: .field is the variable's name
     ├── NotFound                the tenant has no such thing: .what, .key
+    ├── NotAllowed              whoever asks may not do that: .rule
+    ├── QuotaExceeded           the tenant has as many jobs as it may have: .maximum, .room
     ├── Conflict                what exists stands against it; nothing has been changed
     │   ├── NameTaken           other jobs of the tenant have these names: .names
     │   ├── VersionMismatch     the job has been changed meanwhile: .expected, .actual
@@ -24,8 +26,8 @@
     ├── HistoryLost             a watch cannot go on without a gap, read again: .from_revision
     └── LocalStackError         an embedded server cannot be had: .problem, .remedy
 
-Errors carry their data as attributes; nobody parses their text. Driver errors are translated once, where the
-driver is called, and chained with `from`.
+Errors carry their data as attributes; nobody parses their text. Driver errors are translated once, where
+the driver is called, and chained with `from`.
 """
 
 from __future__ import annotations
@@ -57,17 +59,34 @@ class NotFound(MainspringError):
         self.key = key
 
 
+class NotAllowed(MainspringError):
+    """Whoever asks may not do that: by role, or because of the job's handler. Nothing has been changed."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(f"not allowed: {rule}")
+        self.rule = rule
+
+
+class QuotaExceeded(MainspringError):
+    """The tenant would have more jobs than it may; `room` more it could have. Nothing has been changed."""
+
+    def __init__(self, *, maximum: int, room: int) -> None:
+        super().__init__(f"the tenant may have {maximum} jobs, and has room for {room} more")
+        self.maximum = maximum
+        self.room = room
+
+
 class Conflict(MainspringError):
     """What exists stands against the change; nothing has been changed."""
 
 
 class NameTaken(Conflict):
-    """Names are unique among a tenant's jobs that are not deleted."""
+    """Names are unique among a tenant's jobs that are not deleted, and among its keys."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], what: str = "a job") -> None:
         shown = ", ".join(repr(name) for name in names[:10])
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        super().__init__(f"a job of this name exists: {shown}{more}")
+        super().__init__(f"{what} of this name exists: {shown}{more}")
         self.names = names
 
 

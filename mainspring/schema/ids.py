@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ MAXIMUM_ID = 2**63 - 1
 MAXIMUM_MICROSECONDS = 253_402_300_799_999_999  # the last instant of the year 9999
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 _VALUE = {character: value for value, character in enumerate(_ALPHABET)}
 _ID_WIDTH = 13
 _INSTANT_WIDTH = 12
@@ -95,6 +97,15 @@ def first_claim_id(instant: datetime) -> int:
 def format_job_id(job_id: int) -> str:
     """The id as people and the API see it."""
     return "j_" + _encode(_check_job_id(job_id), _ID_WIDTH)
+
+
+def format_job_ids(ids: range) -> Iterator[str]:
+    """Consecutive ids as people see them, at a tenth of the cost of each by itself."""
+    for start in range(ids.start & ~1023, ids.stop, 1024):
+        prefix = "j_" + _encode(start >> 10, _ID_WIDTH - 2)
+        first, last = max(ids.start, start), min(ids.stop, start + 1024)
+        for ending in _PAIRS[first - start : last - start]:
+            yield prefix + ending
 
 
 def parse_job_id(text: str) -> int:

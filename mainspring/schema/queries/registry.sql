@@ -97,7 +97,7 @@ UPDATE jobs SET
     status = 'deleted', paused_reason = NULL, resume_at = NULL, closed_at = statement_timestamp(),
     version = version + 1, updated_at = statement_timestamp()
 WHERE tenant_id = $1 AND id = $2 AND status <> 'deleted'
-RETURNING id;
+RETURNING name, handler, schedule, timezone, pool, version;
 
 -- name: existing_names
 SELECT name FROM jobs WHERE tenant_id = $1 AND name = ANY($2::text[]) AND status <> 'deleted' ORDER BY name;
@@ -146,7 +146,7 @@ ON CONFLICT DO NOTHING;
 
 -- FOR SHARE: a delete waits, and then removes the timer with the others.
 -- name: job_to_trigger
-SELECT shard, status, paused_reason FROM jobs
+SELECT shard, status, paused_reason, handler FROM jobs
 WHERE tenant_id = $1 AND id = $2 AND status <> 'deleted' FOR SHARE;
 
 -- Never a whole second, so that it meets no cron occurrence. Nothing comes back if a trigger has this microsecond.

@@ -43,15 +43,32 @@ INSERT INTO cancellations (job_id, scheduled_at, attempt, reason) VALUES ($1, $2
 -- name: read_cancellation
 SELECT reason, requested_at FROM cancellations WHERE job_id = $1 AND scheduled_at = $2 AND attempt = $3;
 
--- Whatever has a run or a timer, of any attempt, is left as it is.
+-- Whatever has a run or a timer, of any attempt, is left as it is; with $4, what has ended is run again. A failed or
+-- lost attempt has a successor, and a claim that is being written is met by the conflict.
 -- name: insert_backfill
-INSERT INTO timers (shard, due_at, job_id, scheduled_at, cause)
-SELECT $1::smallint, statement_timestamp(), $2::bigint, instant, 'backfill'
+INSERT INTO timers (shard, due_at, job_id, scheduled_at, attempt, cause)
+SELECT $1::smallint, statement_timestamp(), $2::bigint, instant, 1 + coalesce(last.attempt, 0), 'backfill'
 FROM unnest($3::timestamptz[]) AS instant
-WHERE (SELECT true FROM runs WHERE job_id = $2 AND scheduled_at = instant LIMIT 1) IS NULL
+LEFT JOIN LATERAL (
+    SELECT attempt, status FROM run_history WHERE job_id = $2 AND scheduled_at = instant
+    ORDER BY attempt DESC LIMIT 1
+) AS last ON true
+WHERE (last.attempt IS NULL OR ($4::boolean AND last.status NOT IN ('running', 'failed', 'lost')))
   AND (SELECT true FROM timers AS timer WHERE timer.job_id = $2 AND timer.scheduled_at = instant LIMIT 1) IS NULL
 ORDER BY instant
 ON CONFLICT DO NOTHING;
+
+-- The same, without writing.
+-- name: missing_occurrences
+SELECT instant
+FROM unnest($2::timestamptz[]) AS instant
+LEFT JOIN LATERAL (
+    SELECT attempt, status FROM run_history WHERE job_id = $1 AND scheduled_at = instant
+    ORDER BY attempt DESC LIMIT 1
+) AS last ON true
+WHERE (last.attempt IS NULL OR ($3::boolean AND last.status NOT IN ('running', 'failed', 'lost')))
+  AND (SELECT true FROM timers AS timer WHERE timer.job_id = $1 AND timer.scheduled_at = instant LIMIT 1) IS NULL
+ORDER BY instant;
 
 -- name: find_letters
 SELECT id, tenant_id, job_id, scheduled_at, attempt, pool, handler, reason, error, fingerprint, created_at,
@@ -103,6 +120,9 @@ WHERE tenant_id = $1 AND id = ANY ($2::bigint[]);
 SELECT id, job_id FROM dead_letters
 WHERE id = ANY ($2::bigint[]) AND (tenant_id = $1 OR tenant_id IS NULL)
 ORDER BY id FOR NO KEY UPDATE;
+
+-- name: letters_of_tenant
+SELECT id FROM dead_letters WHERE tenant_id = $1 AND id = ANY ($2::bigint[]) ORDER BY id;
 
 -- name: lock_jobs
 SELECT FROM jobs WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE;
