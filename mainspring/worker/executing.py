@@ -41,7 +41,7 @@ from mainspring.worker.context import Context, ContextServices, LogLine, encode_
 from mainspring.worker.limits import Limits
 from mainspring.worker.metrics import Metrics
 from mainspring.worker.plans import Key, key_of
-from mainspring.worker.signals import EffectExists, conclude
+from mainspring.worker.signals import conclude, says_effect_exists
 
 PATIENCE_SECONDS = 5.0
 """How long a run may take to end after it was asked to."""
@@ -255,7 +255,7 @@ class Executor:
 
     def _failed(self, run: Run, context: Context, error: BaseException) -> Ending:
         stop, lines = run.stop, context.lines()
-        if isinstance(error, EffectExists):
+        if says_effect_exists(error):
             return Ending(Outcome.SUCCEEDED, lines=lines)
         if stop is not None and stop.why in (Why.HANDED_BACK, Why.LOST):
             return _handed_back(stop, lines)

@@ -71,6 +71,7 @@ class Reporter:
         self._worker_pool = worker_pool
         self._clock = clock
         self._batches: dict[int, Batch] = {}
+        self._lost: list[Batch] = []
         self.wake = asyncio.Event()
 
     def add(self, batch: Batch) -> None:
@@ -85,10 +86,11 @@ class Reporter:
 
     async def run_once(self, *, hurry: bool = False) -> Reported:
         """Write what is due to be written; with `hurry` all there is. A transaction for every few batches."""
-        result = Reported()
+        result = Reported(lost=self._lost)  # with those of a round that could not go on
         due = [batch for batch in self._batches.values() if self._is_due(batch, hurry=hurry)]
         for start in range(0, len(due), _AT_ONCE):
             await self._flush([_take(batch) for batch in due[start : start + _AT_ONCE]], result)
+        self._lost = []
         return result
 
     def forget(self, batches: Iterable[Batch]) -> None:

@@ -7,7 +7,7 @@
     any other exception                → failed; the next attempt comes by the job's backoff
     any exception, its time being up   → failed, and the error is that
     any exception, once cancelled      → cancelled; being asked to stop is no failure
-    EffectExists                       → succeeded: an earlier attempt has committed the effect
+    EffectExists, also in a group      → succeeded: an earlier attempt has committed the effect
 
 A failure with no retry left is `dead`. `Retry` spends one of the job's retries as any failure does: a
 handler that always asks for another attempt must end some day.
@@ -82,7 +82,7 @@ def conclude(message: Message, error: BaseException | None, *, cancelled: str | 
     `error` is what left the handler, or a TimeoutError in its place once the run's time was up; `cancelled`
     is the reason of a request to cancel the run, if there was one.
     """
-    if error is None or isinstance(error, EffectExists):
+    if error is None or says_effect_exists(error):
         return _SUCCEEDED
     if isinstance(error, Cancel):
         return Conclusion(Outcome.CANCELLED, None, storable(str(error), LONGEST_ERROR))
@@ -92,6 +92,13 @@ def conclude(message: Message, error: BaseException | None, *, cancelled: str | 
     if no_retry_left or isinstance(error, NotRetryable):
         return Conclusion(Outcome.DEAD, None, describe_error(error))
     return Conclusion(Outcome.FAILED, _wait(message, error), describe_error(error))
+
+
+def says_effect_exists(error: BaseException) -> bool:
+    """Whether that and nothing else has left the handler: from a task of its own it comes in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(says_effect_exists(each) for each in error.exceptions)
+    return isinstance(error, EffectExists)
 
 
 def describe_error(error: BaseException) -> str:

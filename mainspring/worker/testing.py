@@ -31,7 +31,7 @@ from mainspring.schema.messages import JobDefinition, Message
 from mainspring.schema.states import MAXIMUM_ATTEMPT, Backoff, LogLevel, Outcome
 from mainspring.worker.app import Handler, Mainspring
 from mainspring.worker.context import Context, ContextServices, LogLine, encode_result
-from mainspring.worker.signals import EffectExists, check_duration, conclude
+from mainspring.worker.signals import EffectExists, check_duration, conclude, says_effect_exists
 
 __all__ = ["Canceller", "Outcome", "Report", "run", "run_sync"]
 
@@ -203,7 +203,7 @@ async def _execute(handler: Handler, context: Context, limit: timedelta, cancell
     finally:
         canceller.aim(None)
         task.cancel()  # nothing when it is done; else the test itself was cancelled
-    if ending.error is None or isinstance(ending.error, EffectExists):
+    if ending.error is None or says_effect_exists(ending.error):
         return ending
     return ending._replace(error=TimeoutError(context.cancel_reason))
 
@@ -215,7 +215,7 @@ async def _call(handler: Handler, context: Context) -> _Ending:
         return _Ending(await asyncio.to_thread(handler.call, context), None)
     except asyncio.CancelledError as error:
         return _Ending(None, error if context.cancelled else RuntimeError("the handler cancelled itself"))
-    except (EffectExists, SystemExit, Exception) as error:  # noqa: BLE001  (the user's code)
+    except (EffectExists, BaseExceptionGroup, SystemExit, Exception) as error:  # noqa: BLE001  (the user's code)
         return _Ending(None, error)
 
 

@@ -346,6 +346,25 @@ async def test_an_effect_that_is_there_already_is_a_success(world: World) -> Non
     assert (end.outcome, end.after, len(end.lines)) == (Outcome.SUCCEEDED, None, 1)
 
 
+async def test_an_effect_found_by_a_task_of_the_handlers_own_is_a_success_too(world: World) -> None:
+    async def found() -> None:
+        raise EffectExists
+
+    async def begin(context: Context) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(found())
+            tasks.create_task(asyncio.Event().wait())
+
+    assert (await ended_with(world, begin)).outcome is Outcome.SUCCEEDED
+
+
+async def test_an_effect_found_beside_a_failure_is_a_failure(world: World) -> None:
+    async def begin(context: Context) -> None:
+        raise BaseExceptionGroup("both", [EffectExists(), ValueError("no")])
+
+    assert (await ended_with(world, begin)).outcome is Outcome.FAILED
+
+
 async def test_a_handler_that_cancels_itself_has_failed(world: World) -> None:
     async def leave(context: Context) -> None:
         task = asyncio.current_task()

@@ -135,6 +135,46 @@ async def test_a_claim_that_is_over_is_written_at_once_one_that_goes_on_once_a_s
     assert await world.tries()
 
 
+class Reaped:
+    """A Postgres in which somebody has reaped every claim; after the first transaction it is away."""
+
+    def __init__(self) -> None:
+        self.transactions = 0
+
+    def acquire(self) -> Reaped:
+        return self
+
+    transaction = acquire
+
+    async def __aenter__(self) -> Reaped:
+        self.transactions += 1
+        if self.transactions > 2:  # a connection and its transaction
+            raise ConnectionRefusedError
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def fetchval(self, *_: Any) -> None:
+        return None
+
+
+async def test_a_lost_claim_is_told_of_also_when_the_round_could_not_go_on() -> None:
+    """Else its runs would go on beside their next attempts."""
+    world = World()
+    pool = Reaped()
+    world.reporter = Reporter(cast(Pool, pool), worker_id="w", worker_pool="p", clock=world.clock)
+    batches = [world.claim(1, claim_id=number) for number in range(1, 101)]
+    for batch in batches:
+        world.end(batch, 0)
+    with pytest.raises(DatabaseUnavailable):
+        await world.reporter.run_once()
+    pool.transactions = -1000
+    reported = await world.reporter.run_once()
+    assert [batch.id for batch in reported.lost] == [batch.id for batch in batches]
+    assert (await world.reporter.run_once()).lost == []
+
+
 async def test_what_is_forgotten_is_never_written() -> None:
     world = World()
     batches = [world.claim(1, claim_id=number) for number in (1, 2)]

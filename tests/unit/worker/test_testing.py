@@ -305,6 +305,18 @@ async def test_an_effect_that_exists_is_a_success_and_its_block_is_not_entered()
     assert (report.outcome, report.committed, entered) == (Outcome.SUCCEEDED, None, [])
 
 
+async def test_an_effect_that_a_task_of_the_handlers_own_finds_is_a_success_too() -> None:
+    async def pay(context: Context) -> None:
+        async with context.transaction():
+            raise AssertionError("entered")
+
+    async def begin(context: Context) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pay(context))
+
+    assert (await run(begin, effect_exists=True)).outcome is Outcome.SUCCEEDED
+
+
 async def test_the_rules_of_a_transaction_hold_here_too() -> None:
     async def twice(context: Context) -> None:
         for _ in range(2):
