@@ -24,7 +24,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.kafka.topics import Topics, TopicSettings
 from mainspring.postgres import connect, make_pool
 from mainspring.schema.cluster import verify_shards
-from mainspring.schema.errors import DatabaseUnavailable, KafkaUnavailable
+from mainspring.schema.errors import DatabaseUnavailable, KafkaUnavailable, TopicRefused
 from mainspring.schema.states import Lane, dead_topic_of, topic_of
 from mainspring.serving import Health, StatusServer
 from mainspring.settings import Settings
@@ -187,19 +187,31 @@ class Worker:
             await connection.close()
 
     async def _make_topics(self) -> None:
-        """Topics exist before the first message does, and are such that nothing is lost in them."""
+        """Topics exist before the first message does, and are such that nothing is lost in them.
+
+        What lies in one that is refused is executed all the same: its leaders put nothing more there.
+        """
         topics = Topics(self._settings.kafka, self._options.topics)
-        names = [topic_of(self._options.pool, lane) for lane in self._options.lanes]
-        while True:
-            try:
-                for report in await topics.ensure([*names, dead_topic_of(self._options.pool)]):
+        pool, lanes = self._options.pool, self._options.lanes
+        # With what they were refused for.
+        missing = dict.fromkeys([*(topic_of(pool, lane) for lane in lanes), dead_topic_of(pool)], "")
+        while missing:
+            for name, before in list(missing.items()):
+                try:
+                    [report] = await topics.ensure([name])
+                except TopicRefused as error:
+                    if error.reason != before:
+                        log.error("topic_refused", topic=name, reason=error.reason)  # noqa: TRY400
+                    missing[name] = error.reason
+                except KafkaUnavailable as error:
+                    log.warning("kafka_away", reason=str(error))
+                    break
+                else:
+                    del missing[name]
                     if report.warnings:
-                        log.warning("topic_warning", topic=report.name, warnings=report.warnings)
-            except KafkaUnavailable as error:
-                log.warning("kafka_away", reason=str(error))
+                        log.warning("topic_warning", topic=name, warnings=report.warnings)
+            if missing:
                 await asyncio.sleep(_TOPICS_SECONDS)
-            else:
-                return
 
     async def _show(self) -> None:
         """What is measured by looking."""
