@@ -34,6 +34,7 @@ KEPT = 20_000
 
 _WAIT_SECONDS = 0.25
 _PREFIX = 48
+_LEAVING_FETCHES = 40  # the first is enough, unless Kafka is away
 
 T = TypeVar("T")
 
@@ -95,8 +96,7 @@ class LaneReader:
         """Give the partitions to others; what is kept is theirs too."""
         if self._joined:
             self._joined = False
-            await self._call(self._commit, self._take_ends())
-            await self._call(self._consumer.unsubscribe)
+            await self._call(self._leave, self._take_ends())
             self._kept.clear()
 
     async def read(self) -> bool:
@@ -152,6 +152,15 @@ class LaneReader:
             self._consumer.commit(offsets=places, asynchronous=True)
         except KafkaException as error:
             log.info("commit_refused", topic=self._topic, reason=str(error))
+
+    def _leave(self, ends: Mapping[int, int]) -> None:
+        """Give up the partitions by fetching, or the group would wait for us until our session is over."""
+        self._commit(ends)
+        self._consumer.unsubscribe()
+        for _ in range(_LEAVING_FETCHES):
+            self._consumer.consume(1, _WAIT_SECONDS / 5)
+            if not self._consumer.assignment():
+                return
 
     def _consume(self, most: int, ends: Mapping[int, int]) -> list[Message]:
         self._commit(ends)

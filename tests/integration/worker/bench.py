@@ -19,6 +19,7 @@ from mainspring.registry.letters import DeadLetters
 from mainspring.registry.runs import Runs
 from mainspring.schema.ids import from_microseconds, to_microseconds
 from mainspring.schema.messages import Message, decode, encode_prefix
+from mainspring.schema.partitions import drop_day
 from mainspring.schema.states import Lane, Outcome, topic_of
 from mainspring.settings import KafkaSettings
 from mainspring.worker import Mainspring
@@ -267,6 +268,20 @@ class Bench:
         async with asyncio.timeout(PATIENCE):
             while not await fact():  # noqa: ASYNC110  (the server sets no event)
                 await asyncio.sleep(0.02)
+
+    async def drop_day(self, seconds: float) -> None:
+        """Nothing can be written to this day, until somebody makes it."""
+        async with self.pool.acquire() as connection:
+            await drop_day(connection, self.at(seconds).date())
+
+    async def until_status(self, job: Job, wanted: str) -> None:
+        """Wait until every run of the job, and there is one, has this status."""
+
+        async def reached() -> bool:
+            statuses = await self.statuses(job)
+            return bool(statuses) and all(status == wanted for _, _, status in statuses)
+
+        await self.until(reached)
 
     async def until_ended(self, job: Job, runs: int = 1) -> None:
         """Wait until the job has so many runs, none of them under way."""

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from confluent_kafka import Consumer
 from structlog.testing import capture_logs
 
 from mainspring.local import LocalStack
@@ -51,6 +52,16 @@ async def bench(stack: LocalStack, furnished: str) -> AsyncIterator[Bench]:
         made = Bench(furnished, pool, kafka, await pool.fetchval("SELECT date_trunc('second', now())"))
         yield made
         await made.close()
+
+
+@pytest.fixture
+def long_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka waits for who does not say that it leaves, longer than any test does."""
+
+    def patient(configuration: dict[str, Any]) -> Consumer:
+        return Consumer({**configuration, "session.timeout.ms": 290_000})
+
+    monkeypatch.setattr("mainspring.worker.intake.Consumer", patient)
 
 
 @pytest.fixture(autouse=True)

@@ -104,6 +104,7 @@ class Living:
     """A life under way."""
 
     life: Life
+    metrics: Metrics
     task: asyncio.Task[None]
     stop: asyncio.Event
     abort: asyncio.Event
@@ -128,7 +129,7 @@ async def start_life(
     run_retention: timedelta = timedelta(days=30),
 ) -> AsyncIterator[Living]:
     """A life of its own name, with pools and consumers as the process gives them to it."""
-    clock = SystemClock()
+    clock, metrics = SystemClock(), Metrics()
     stop, abort = asyncio.Event(), asyncio.Event()
     async with AsyncExitStack() as stack:
         claims, reports, heart, own = [
@@ -149,10 +150,10 @@ async def start_life(
             reports_pool=reports,
             heart_pool=heart,
             services=ContextServices(clock, own),
-            metrics=Metrics(),
+            metrics=metrics,
             clock=clock,
         )
-        living = Living(life, asyncio.create_task(life.run(stop, abort), name=name), stop, abort)
+        living = Living(life, metrics, asyncio.create_task(life.run(stop, abort), name=name), stop, abort)
         try:
             yield living
         except BaseException:
@@ -161,7 +162,8 @@ async def start_life(
             raise
         stop.set()
         abort.set()
-        await living.ended()
+        if not living.task.done():
+            await living.ended()
 
 
 @asynccontextmanager
