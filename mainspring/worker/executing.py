@@ -219,7 +219,7 @@ class Executor:
         try:
             if not handler.is_async:
                 call = contextvars.copy_context().run
-                return self._loop.run_in_executor(self._threads, call, handler.call, context)
+                return self._loop.run_in_executor(self._threads, call, _call, handler, context, run)
             coroutine = handler.function(context)
             waits_for = coroutine.send(None)
         except StopIteration as end:
@@ -367,6 +367,11 @@ class _Pace:
             self._per_second += share * ((ended - self._ended) / passed - self._per_second)
             self._at, self._ended = now, ended
         return self._per_second
+
+
+def _call(handler: Handler, context: Context, run: Run) -> object:
+    """In its thread. What got none in its time was abandoned, and must not begin when one is free again."""
+    return handler.call(context) if run.is_open else None
 
 
 def _handed_back(stop: Stop, lines: Iterable[LogLine]) -> Ending:

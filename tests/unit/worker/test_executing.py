@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -639,6 +640,32 @@ async def test_a_sync_handler_that_ignores_its_end_is_abandoned_and_reported(wor
     assert outcomes(batch) == [Outcome.FAILED, Outcome.PENDING]
     assert (world.ended, executor.in_flight) == (1, 1)
     assert ends(world.metrics) == {("h", "failed"): 1}
+
+
+async def test_a_run_that_got_no_thread_in_its_time_does_not_begin_when_one_is_free(world: World) -> None:
+    """Its next attempt may be under way elsewhere by then."""
+
+    def deaf(context: Context) -> None:
+        world.started.append(context.run_id)
+        world.release.wait(BOUND_SECONDS)
+
+    def has_begun(many: int) -> bool:
+        return executor.running == 1 and len(world.started) == many
+
+    world.add(deaf)
+    executor = world.with_slots(1)
+    threads = 2 * 1 + 16
+    for number in range(1, threads + 2):
+        batch = world.run(message(number, timeout_seconds=10))
+        await until(partial(has_begun, min(number, threads)))
+        world.pass_time(10)
+        world.pass_time(PATIENCE_SECONDS)
+        assert outcomes(batch) == [Outcome.FAILED]
+    assert len(world.started) == threads
+    world.release.set()
+    last = await world.run_to_end(message(99))
+    assert outcomes(last) == [Outcome.SUCCEEDED]
+    assert world.started[threads:] == ids([message(99)])
 
 
 # Requests to stop
