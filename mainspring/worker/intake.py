@@ -34,6 +34,7 @@ KEPT = 20_000
 
 _WAIT_SECONDS = 0.25
 _PREFIX = 48
+_LONG_FULL = 40  # reads, a second: what was fetched ahead has to be fetched again after a pause
 _LEAVING_FETCHES = 40  # the first is enough, unless Kafka is away
 
 T = TypeVar("T")
@@ -69,6 +70,9 @@ class LaneReader:
         self._kept: deque[Record] = deque()
         self._ends: dict[int, int] = {}  # of what is in the books, and not committed
         self._joined = False
+        self._full = 0
+        """Reads in a row for whose messages there was no room."""
+        self._paused: set[int] = set()
         self.lag = 0
         """Messages of our partitions that no claim has taken yet."""
         self.fault = ""
@@ -102,12 +106,14 @@ class LaneReader:
     async def read(self) -> bool:
         """Fetch what there is, waiting a moment for the first; whether there was something."""
         room = KEPT - len(self._kept)
-        if self._left() or room < KEPT // 2:
+        self._full = self._full + 1 if room < KEPT // 2 else 0
+        if self._left() or 0 < self._full < _LONG_FULL:
             if self._ends:
                 await self._call(self._commit, self._take_ends())
             await asyncio.sleep(_WAIT_SECONDS / 10)
             return False
-        messages = await self._call(self._consume, min(room, 5000), self._take_ends())
+        most = 0 if self._full else min(room, 5000)
+        messages = await self._call(self._consume, most, self._take_ends())
         if self._left():  # meanwhile: what was fetched is somebody else's now
             return False
         records = [record for record in map(self._record, messages) if record is not None]
@@ -156,6 +162,8 @@ class LaneReader:
     def _leave(self, ends: Mapping[int, int]) -> None:
         """Give up the partitions by fetching, or the group would wait for us until our session is over."""
         self._commit(ends)
+        if self._paused:
+            self._resume()
         self._consumer.unsubscribe()
         for _ in range(_LEAVING_FETCHES):
             self._consumer.consume(1, _WAIT_SECONDS / 5)
@@ -163,10 +171,28 @@ class LaneReader:
                 return
 
     def _consume(self, most: int, ends: Mapping[int, int]) -> list[Message]:
+        """Fetch; or, when there has been no room for a while, only answer the group: who does not call at all
+        holds up every rebalance, and with it the worker that has come to help.
+        """
         self._commit(ends)
-        found: list[Message] = self._consumer.consume(most, _WAIT_SECONDS)
+        if not most:
+            self._pause()
+        elif self._paused:
+            self._resume()
+        found: list[Message] = self._consumer.consume(most or 1, _WAIT_SECONDS)
         self._measure()
         return found
+
+    def _pause(self) -> None:
+        """What is assigned from now on may bring a message before the next call pauses it too."""
+        places = self._consumer.assignment()
+        self._consumer.pause(places)
+        self._paused |= {place.partition for place in places}
+
+    def _resume(self) -> None:
+        """What was taken away meanwhile as well: it may come back, and would still be paused."""
+        self._consumer.resume([TopicPartition(self._topic, partition) for partition in self._paused])
+        self._paused.clear()
 
     def _record(self, message: Message) -> Record | None:
         error = message.error()

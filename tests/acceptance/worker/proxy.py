@@ -18,10 +18,10 @@ _CHUNK = 65_536
 
 
 class Proxy:
-    """Forwards connections to `target`, which may be named after the start."""
+    """Forwards connections to one server."""
 
-    def __init__(self) -> None:
-        self.target = ""
+    def __init__(self, target: str) -> None:
+        self._target = target
         self.address = ""
         self.connections = 0
         """So many were made through it."""
@@ -33,10 +33,9 @@ class Proxy:
 
     @classmethod
     @asynccontextmanager
-    async def listening(cls, target: str = "") -> AsyncIterator[Self]:
-        proxy = cls()
-        proxy.target = target
-        server = await asyncio.start_server(proxy._accept, HOST, 0)
+    async def listening(cls, target: str, port: int = 0) -> AsyncIterator[Self]:
+        proxy = cls(target)
+        server = await asyncio.start_server(proxy._accept, HOST, port)
         proxy.address = f"{HOST}:{server.sockets[0].getsockname()[1]}"
         try:
             yield proxy
@@ -65,7 +64,8 @@ class Proxy:
         self._writers.add(writer)
         try:
             if not self._is_cut:
-                with suppress(OSError):
+                # Cancelled only at the end of the test, and asyncio would report that as a fault.
+                with suppress(OSError, asyncio.CancelledError):
                     await self._connect(reader, writer)
         finally:
             writer.transport.abort()
@@ -74,7 +74,7 @@ class Proxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._passing.wait()
-        host, _, port = self.target.rpartition(":")
+        host, _, port = self._target.rpartition(":")
         from_target, to_target = await asyncio.open_connection(host, int(port))
         self.connections += 1
         self._writers.add(to_target)

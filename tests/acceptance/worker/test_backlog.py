@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from mainspring.schema.ids import to_microseconds
 from mainspring.schema.messages import encode_prefix
 from mainspring.schema.states import Lane, topic_of
+from tests.acceptance.processes import MainspringProcess
 from tests.acceptance.reports import Report
 from tests.acceptance.waiting import until
 from tests.acceptance.worker.fleet import Fleet
@@ -19,7 +20,7 @@ from tests.acceptance.worker.fleet import Fleet
 MESSAGES = 200_000
 PAYLOAD = 1000
 CONCURRENCY = 10
-ENDED = 200
+ENDED = 100
 MOST_CLAIMED = 10 * CONCURRENCY
 MOST_GROWTH = 150_000_000
 """Bytes: less than the messages are."""
@@ -49,12 +50,19 @@ async def test_a_worker_with_a_large_backlog_takes_what_it_can_start_and_keeps_i
     )
     assert CONCURRENCY <= most_claimed <= MOST_CLAIMED
     assert grown < MOST_GROWTH < MESSAGES * PAYLOAD
+
+    second = await fleet.start(concurrency=CONCURRENCY)
+    await until(lambda: _works(fleet, second), "a second worker gets its share while the first is full")
     fleet.assert_sound()
+
+
+def _works(fleet: Fleet, worker: MainspringProcess) -> bool:
+    return worker.pid in {line.pid for line in fleet.journal.of("start")}
 
 
 async def _publish(fleet: Fleet) -> None:
     """Messages of one job, all due now, as a leader would write them."""
-    payload = {"seconds": 0.2, "padding": "x" * PAYLOAD}
+    payload = {"seconds": 0.5, "padding": "x" * PAYLOAD}
     [occurrence] = await fleet.register(payload=payload, schedule="2099-01-01T00:00:00Z")
     body: bytes = await fleet.database.fetchval("SELECT body FROM jobs WHERE id = $1", occurrence.job_id)
     position: int = await fleet.database.fetchval("SELECT pg_current_xact_id()::text::bigint")
