@@ -4,6 +4,11 @@
 over a limit becomes a timer with the same attempt, so it holds up neither the partition nor anybody else.
 It comes back when by the pace of the last minutes it can be expected to find room.
 
+**Suspects** are runs that were lost twice or more: one of them may be killing its workers, and whoever runs
+beside it is lost with it. Those lost twice run a few at a time, those lost more often one at a time; so a
+killer is alone among its like before the fifth loss, and no innocent reaches that. Lost once is no suspicion:
+when a machine with hundreds of long runs dies, they must not wait for each other.
+
 **The breaker** watches each tenant's use of each handler. Over nine in ten failing for five minutes, it
 lets one run a minute through and puts off the others, which spends none of their retries; the first
 success closes it, and nothing else does: of so few runs the window alone could say nothing.
@@ -23,6 +28,11 @@ WINDOW_SECONDS = 300.0
 PROBE_SECONDS = 60.0
 FEWEST = 10
 """Of fewer runs nothing can be said."""
+
+SUSPECT_LOSSES = 2
+FEW_SUSPECTS = 10
+"""How many that were lost twice run at once."""
+SUSPECT_SECONDS = 5.0
 
 _SLICE_SECONDS = 10.0
 _FAILING = 0.9
@@ -73,6 +83,7 @@ class Limits:
         self._seconds: dict[str, float] = {}
         self._trouble: dict[tuple[int, str], _Trouble] = {}
         self._put_off: Counter[str | int] = Counter()
+        self._suspects: Counter[bool] = Counter()  # by whether they were lost more than twice
         self._tenants: Mapping[int, int] = {}
 
     @property
@@ -99,8 +110,10 @@ class Limits:
 
     def admit(self, message: Message) -> timedelta | None:
         """None: it may run, and counts from now on; else how long to put it off."""
-        if self._nobody_is_limited:
+        if self._nobody_is_limited and message.losses < SUSPECT_LOSSES:
             return None
+        if self._is_too_suspicious(message):
+            return timedelta(seconds=SUSPECT_SECONDS)
         handler, tenant_id = message.job.handler, message.job.tenant_id
         handler_limit, tenant_limit = self._handlers.get(handler), self.tenants.get(tenant_id)
         if self._trouble and self._rests(tenant_id, handler):
@@ -118,9 +131,13 @@ class Limits:
             self._running[message.job.handler] += 1
         if message.job.tenant_id in self.tenants:
             self._running_of[message.job.tenant_id] += 1
+        if message.losses >= SUSPECT_LOSSES:
+            self._suspects[message.losses > SUSPECT_LOSSES] += 1
 
     def withdraw(self, message: Message) -> None:
         """It was admitted and does not run after all."""
+        if message.losses >= SUSPECT_LOSSES:
+            self._suspects[message.losses > SUSPECT_LOSSES] -= 1
         if self._nobody_is_limited:
             return
         handler, tenant_id = message.job.handler, message.job.tenant_id
@@ -131,7 +148,7 @@ class Limits:
 
     def release(self, message: Message, seconds: float, *, failed: bool) -> None:
         """It is over, after so long."""
-        if self._nobody_is_limited and not failed:
+        if self._nobody_is_limited and not failed and message.losses < SUSPECT_LOSSES:
             return
         self.withdraw(message)
         handler, tenant_id = message.job.handler, message.job.tenant_id
@@ -144,6 +161,13 @@ class Limits:
         """Which tenant and handler rest now."""
         now = self._clock.monotonic()
         return [key for key, trouble in self._trouble.items() if trouble.is_open(now)]
+
+    def _is_too_suspicious(self, message: Message) -> bool:
+        if message.losses < SUSPECT_LOSSES:
+            return False
+        if message.losses > SUSPECT_LOSSES:
+            return self._suspects[True] >= 1
+        return self._suspects[False] >= FEW_SUSPECTS
 
     def _rests(self, tenant_id: int, handler: str) -> bool:
         trouble, now = self._trouble.get((tenant_id, handler)), self._clock.monotonic()

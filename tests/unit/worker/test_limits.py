@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from mainspring.clock import ManualClock
-from mainspring.worker.limits import FEWEST, PROBE_SECONDS, WINDOW_SECONDS, Limits
+from mainspring.worker.limits import FEW_SUSPECTS, FEWEST, PROBE_SECONDS, WINDOW_SECONDS, Limits
 from tests.unit.worker.runs import NOON, message
 
 RUN = message(handler="h", tenant=1)
@@ -232,3 +232,29 @@ def test_a_failure_frees_its_place_as_a_success_does() -> None:
     assert world.limits.admit(RUN) is None
     world.limits.release(RUN, 1.0, failed=True)
     assert world.limits.admit(RUN) is None
+
+
+def test_what_was_lost_three_times_runs_beside_no_other_such_run() -> None:
+    limits = World().limits
+    killer, innocent = message(1, losses=3), message(2, losses=4)
+    assert limits.admit(killer) is None
+    assert limits.admit(innocent) is not None
+    limits.release(killer, 1.0, failed=False)
+    assert limits.admit(innocent) is None
+    assert limits.admit(killer) is not None
+    limits.withdraw(innocent)
+    assert limits.admit(killer) is None
+
+
+def test_what_was_lost_twice_runs_beside_few_others() -> None:
+    limits = World().limits
+    suspects = [message(number, losses=2) for number in range(1, FEW_SUSPECTS + 2)]
+    assert [limits.admit(each) is None for each in suspects] == [True] * FEW_SUSPECTS + [False]
+    limits.release(suspects[0], 1.0, failed=True)
+    assert limits.admit(suspects[-1]) is None
+
+
+def test_what_was_lost_once_waits_for_nobody() -> None:
+    """When a machine with hundreds of long runs dies, all of them are lost once."""
+    limits = World().limits
+    assert [limits.admit(message(number, losses=1)) for number in range(1, 1001)] == [None] * 1000
