@@ -51,6 +51,8 @@ _CANCELLATION_SECONDS = 0.5
 _CANCELLATION_WINDOW = 30.0
 _TENANT_SECONDS = 10.0
 _WRITE_SECONDS = 10.0
+_CLAIM_SECONDS = 1.0
+"""How long a stop waits at least for the claims under way."""
 
 log = structlog.get_logger()
 
@@ -111,7 +113,7 @@ class Life:
             on_end=self._reporter.wake.set,
         )
         self._claiming = 0
-        self._claim_slots = asyncio.Semaphore(CLAIMS_AT_ONCE)
+        self._claims: set[asyncio.Task[None]] = set()
         self._committed: asyncio.Future[None] | None = None
         self._full_since: float | None = None
 
@@ -137,7 +139,9 @@ class Life:
                     tasks.create_task(self._intake.read_lane(lane, stop), name=f"read-{lane}")
                 await self._intake.join()
                 await self._claim_until(stop, tasks)
-                await self._drain(abort)
+                stopped = self._clock.monotonic()
+                await self._end_claims(stopped, abort)
+                await self._drain(stopped, abort)
                 drained.set()
             with suppress(DatabaseUnavailable):
                 await self.heartbeat.stop()
@@ -166,16 +170,27 @@ class Life:
                 await self._wait_for_work()
                 await self._mind_the_slots()
                 continue
-            await self._claim_slots.acquire()
             before, self._committed = self._committed, asyncio.get_running_loop().create_future()
             self._claiming += len(records)
-            tasks.create_task(self._claim(records, before, self._committed), name="claim")
+            task = tasks.create_task(self._claim(records, before, self._committed), name="claim")
+            self._claims.add(task)
+            task.add_done_callback(self._claims.discard)
         await self._intake.leave()
-        if self._committed is not None:
-            await self._committed
+
+    async def _end_claims(self, stopped: float, abort: asyncio.Event) -> None:
+        """What is not in the books within the grace comes again, to somebody else: postgres is away."""
+        while self._claims:
+            seconds = _CLAIM_SECONDS if abort.is_set() else max(self._grace, _CLAIM_SECONDS)
+            if self._clock.monotonic() - stopped >= seconds:
+                log.warning("claims_given_up", claims=len(self._claims))
+                for task in self._claims:
+                    task.cancel()
+            await asyncio.wait(self._claims, timeout=_WAIT_SECONDS)
 
     def _take(self) -> list[Record]:
-        room = self.executor.room() - self._claiming if self.heartbeat.fitness is Fitness.FIT else 0
+        if len(self._claims) >= CLAIMS_AT_ONCE or self.heartbeat.fitness is not Fitness.FIT:
+            return []
+        room = self.executor.room() - self._claiming
         if room <= 0:
             return []
         room = min(room, LARGEST_CLAIM)
@@ -215,8 +230,8 @@ class Life:
             committed.set_result(None)
         finally:
             self._claiming -= len(records)
+            self._claims -= {asyncio.current_task()}  # before the next line, which lets others look
             self.executor.changed.set()  # there is room again, also if nothing of it is to be executed
-            self._claim_slots.release()
             if not committed.done():
                 committed.cancel()
 
@@ -307,10 +322,10 @@ class Life:
                 async with asyncio.timeout(_TENANT_SECONDS):
                     await drained.wait()
 
-    async def _drain(self, abort: asyncio.Event) -> None:
+    async def _drain(self, stopped: float, abort: asyncio.Event) -> None:
         """Let what is running end within the grace, hand back the rest, and write it all."""
         log.info("worker_drains", runs=self.executor.in_flight)
-        await self._until_empty(self._grace, abort)
+        await self._until_empty(stopped + self._grace - self._clock.monotonic(), abort)
         self.executor.stop_all(Why.HANDED_BACK, "the worker stops")
         await self._until_empty(PATIENCE_SECONDS + 1, None)
         deadline = self._clock.monotonic() + _WRITE_SECONDS

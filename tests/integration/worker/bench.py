@@ -102,29 +102,29 @@ class Bench:
 
     async def dispatch(self, job: Job) -> list[Message]:
         """What a leader would make of the job's timers by and by; they are deleted, as it does."""
+        return [decode(value) for value in await self.dispatch_raw(job)]
+
+    async def dispatch_raw(self, job: Job) -> list[bytes]:
+        """The same as bytes."""
         position = await self.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
         rows = await self.fetch(
             "DELETE FROM timers USING jobs WHERE jobs.id = job_id AND job_id = $1"
-            " RETURNING attempt, retries, losses, timers.shard, due_at, scheduled_at, body",
+            " RETURNING scheduled_at, attempt, retries, losses, timers.shard, due_at, body",
             job.id,
         )
         return [
-            decode(
-                encode_prefix(
-                    attempt=attempt,
-                    retries=retries,
-                    losses=losses,
-                    shard=shard,
-                    second=int(due_at.timestamp()),
-                    scheduled_at=to_microseconds(scheduled_at),
-                    epoch=1,
-                    position=position,
-                )
-                + body
+            encode_prefix(
+                attempt=attempt,
+                retries=retries,
+                losses=losses,
+                shard=shard,
+                second=int(due_at.timestamp()),
+                scheduled_at=to_microseconds(scheduled_at),
+                epoch=1,
+                position=position,
             )
-            for attempt, retries, losses, shard, due_at, scheduled_at, body in sorted(
-                rows, key=lambda row: row[5]
-            )
+            + body
+            for scheduled_at, attempt, retries, losses, shard, due_at, body in sorted(rows)
         ]
 
     # Workers.
@@ -142,9 +142,9 @@ class Bench:
         return made
 
     @asynccontextmanager
-    async def living(self, app: Mainspring, **how: Any) -> AsyncIterator[Living]:
+    async def living(self, app: Mainspring, dsn: str = "", **how: Any) -> AsyncIterator[Living]:
         """A worker's life, for real; what is running when the block ends is handed back at once."""
-        async with start_life(self.dsn, self.kafka, self.name, app, **how) as life:
+        async with start_life(dsn or self.dsn, self.kafka, self.name, app, **how) as life:
             yield life
 
     # Topics.
@@ -239,15 +239,15 @@ class Bench:
         return await self.pool.fetchval(statement, *arguments)
 
     @asynccontextmanager
-    async def holding(self, statement: str, *arguments: Any) -> AsyncIterator[Any]:
-        """Another session in the middle of a transaction, which is undone when the block ends."""
+    async def holding(self, statement: str, *arguments: Any, undo: bool = True) -> AsyncIterator[Any]:
+        """Another session in a transaction, which is undone or committed when the block ends."""
         connection = await asyncpg.connect(self.dsn)
         transaction = connection.transaction()
         try:
             await transaction.start()
             await connection.execute(statement, *arguments)
             yield connection
-            await transaction.rollback()
+            await (transaction.rollback() if undo else transaction.commit())
         finally:
             connection.terminate()
 

@@ -52,6 +52,7 @@ async def bench(stack: LocalStack, furnished: str) -> AsyncIterator[Bench]:
         made = Bench(furnished, pool, kafka, await pool.fetchval("SELECT date_trunc('second', now())"))
         yield made
         await made.close()
+        pool.terminate()  # a test that failed may have left a transaction open
 
 
 @pytest.fixture

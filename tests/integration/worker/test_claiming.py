@@ -120,7 +120,7 @@ async def test_the_commit_answer_of_a_claim_is_lost_and_the_worker_retries(bench
         stopped = await bench.job()
         messages = [await bench.message(job) for job in (taken, *jobs, stopped)]
         await bench.registry.pause(1, stopped.id)
-        line.lose_answer_to(b"COMMIT")
+        line.lose_answer_to(b"COMMIT;")
         claim = asyncio.create_task(hands.claim(*messages))
         await mend_when_cut(line)
         batch = await claim

@@ -11,13 +11,14 @@ from tests.integration.worker.bench import Bench
 
 
 async def test_low_goes_on_under_a_flood_of_high(bench: Bench) -> None:
-    """One slot, so that every claim is one run: by the time `low` is through, much of `high` still waits."""
+    """One slot, and small claims: by the time `low` is through, much of `high` still waits."""
     executed: list[int | None] = []
     enough, go_on = asyncio.Event(), asyncio.Event()
 
     async def work(context: Context) -> None:
         if not executed:
             await go_on.wait()
+        await asyncio.sleep(0.01)  # or one claim would be for all of them
         executed.append(context.payload)
         if executed.count(1) == 5:
             enough.set()
@@ -41,4 +42,3 @@ async def test_low_goes_on_under_a_flood_of_high(bench: Bench) -> None:
         async with asyncio.timeout(60):
             await enough.wait()
         assert executed.count(9) < 300
-        assert executed.count(9) > 5

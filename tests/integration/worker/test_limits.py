@@ -74,7 +74,7 @@ async def test_a_claim_whose_commit_answer_was_lost_holds_its_place_once(bench: 
         await (await bench.hands(gate.app)).work(copy)
         gate.open.clear()
         hands = await bench.hands(gate.app, pool=pool)
-        line.lose_answer_to(b"COMMIT")
+        line.lose_answer_to(b"COMMIT;")
         first = asyncio.create_task(hands.start(copy, one))
         await mend_when_cut(line)
         assert runs_of(await first) == [(one.job.job_id, bench.now, 1)]

@@ -247,7 +247,7 @@ async def test_a_flush_whose_commit_answer_is_lost_is_repeated_without_effect(be
         hands = await bench.hands(app_of(mixed), pool=pool)
         batch = await hands.start(await bench.message(parent), await bench.message(failing))
         await hands.until_idle()
-        line.lose_answer_to(b"COMMIT")
+        line.lose_answer_to(b"COMMIT;")
         with pytest.raises(DatabaseUnavailable):
             await hands.reporter.run_once(hurry=True)
 

@@ -83,6 +83,25 @@ async def test_under_cancel_running_the_run_is_stopped_and_the_newest_waits(benc
     assert await bench.statuses(job) == [(0, 1, "running"), (2, 1, "skipped")]
 
 
+async def test_under_cancel_running_the_newest_runs_once_the_other_has_stopped(bench: Bench) -> None:
+    job = await bench.job(overlap="cancel_running")
+    gate = Gate()
+    await bench.make_topic()
+    async with bench.living(gate.app):
+        await bench.publish(await bench.raw(job, 0))
+        await bench.until_status(job, "running")
+        await bench.publish(await bench.raw(job, 1))
+        await bench.until_ended(job)
+        assert await bench.statuses(job) == [(0, 1, "cancelled")]
+        assert await bench.failures(job) == [(1, "cancelled", "a newer run of the job is due")]
+        assert await bench.value("SELECT due_at <= now() FROM timers WHERE job_id = $1", job.id)
+        gate.open.set()
+        await bench.publish(*await bench.dispatch_raw(job))
+        await bench.until_ended(job, 2)
+    assert await bench.statuses(job) == [(0, 1, "cancelled"), (1, 1, "succeeded")]
+    assert await bench.count('"overlaps"') == 0
+
+
 async def test_what_was_overtaken_in_the_queue_stops_no_newer_run(bench: Bench) -> None:
     """Its timer stands; when it comes back, the one that overtook it is running."""
     job = await bench.job(overlap="cancel_running")
@@ -111,6 +130,21 @@ async def test_two_claims_that_meet_in_the_same_moment_let_one_run(bench: Bench,
     batches = await asyncio.gather(one.claim(*first), other.claim(*second))
     assert [job_id for job_id, _, _ in runs_of(*batches)] == sorted(job.id for job in jobs)
     assert await bench.count('"overlaps"') == 20
+
+
+async def test_a_slot_that_somebody_else_makes_in_this_very_moment_is_respected(bench: Bench) -> None:
+    job = await bench.job(overlap="skip")
+    one, other = await bench.hands(Gate().app), await bench.hands(Gate().app)
+    await one.start(await bench.message(job, 0))
+    [slot] = await bench.fetch(
+        'DELETE FROM "overlaps" RETURNING job_id, claim_id, position, scheduled_at, attempt'
+    )
+    made = 'INSERT INTO "overlaps" VALUES ($1, $2, $3, $4, $5)'
+    async with bench.holding(made, *slot, undo=False):
+        claim = asyncio.create_task(other.claim(await bench.message(job, 1)))
+        await bench.until_blocked()
+    await claim
+    assert await bench.statuses(job) == [(0, 1, "running"), (1, 1, "skipped")]
 
 
 @pytest.mark.parametrize("overlap", LIMITED)
@@ -160,7 +194,7 @@ async def test_the_commit_answer_is_lost_and_the_retry_does_not_meet_itself(
     async with Line(bench.dsn) as line, asyncpg.create_pool(line.dsn, min_size=0, max_size=2) as pool:
         hands = await bench.hands(Gate().app, pool=pool)
         message = await bench.message(job)
-        line.lose_answer_to(b"COMMIT")
+        line.lose_answer_to(b"COMMIT;")
         claim = asyncio.create_task(hands.claim(message))
         await mend_when_cut(line)
         batch = await claim
