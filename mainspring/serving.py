@@ -15,6 +15,7 @@ listens; one too many is cut off at once.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -84,6 +85,14 @@ def parse_address(text: str, setting: str = SETTING) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise InvalidSetting(setting, f"{text!r} does not end in a port of 0–65535")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody from another machine can connect to a listener there."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class StatusServer:

@@ -13,7 +13,6 @@ It needs Postgres and nothing else: Kafka and etcd are the schedulers' and worke
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Self
 
 from mainspring.schema.errors import InvalidSetting
 from mainspring.schema.sharding import MAXIMUM_SHARDS
-from mainspring.serving import parse_address
+from mainspring.serving import is_loopback, parse_address
 from mainspring.settings import PREFIX, Environment, LogSettings, PostgresSettings
 
 DEFAULT_ADDRESS = "127.0.0.1:8080"
@@ -76,13 +75,7 @@ class ApiSettings:
     @property
     def is_loopback(self) -> bool:
         """Whether nobody from another machine can connect."""
-        host, _ = parse_address(self.address, SETTING)
-        if host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(parse_address(self.address, SETTING)[0])
 
 
 def _or(value: int | None, default: int) -> int:

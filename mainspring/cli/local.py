@@ -8,9 +8,10 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -19,13 +20,14 @@ from mainspring.local.detached import start_detached
 from mainspring.local.foreground import run_until_signalled
 from mainspring.local.hold import Holder, holder_of
 from mainspring.local.layout import Running, RunningMember
-from mainspring.local.member import Member
 from mainspring.local.outside import ETCD, KAFKA, PARTS, POSTGRES
 from mainspring.local.probes import brokers_seen, etcd_answers, postgres_answers
+from mainspring.local.waiting import together
 from mainspring.schema.errors import LocalStackError
 
 _DEFAULT = Path(".mainspring")
-_STOP_SECONDS = 15.0
+# `mainspring up` has workers, schedulers and an api to stop before the servers; killing it kills all of them.
+_STOP_SECONDS = 45.0
 _POLL_SECONDS = 0.05
 
 _directory = click.option(
@@ -82,12 +84,35 @@ def up(
     keep_up(stack, place)
 
 
+class Beside(Protocol):
+    """What runs beside the servers of a stack."""
+
+    async def watch(self) -> None:
+        """Return never; raise when it cannot go on."""
+
+    def addresses(self) -> Sequence[tuple[str, str]]:
+        """Names and addresses, to be shown with the servers'."""
+
+
+class _Nothing:
+    async def watch(self) -> None:
+        await asyncio.Event().wait()
+
+    def addresses(self) -> Sequence[tuple[str, str]]:
+        return ()
+
+
+@asynccontextmanager
+async def servers_alone(_: LocalStack) -> AsyncIterator[Beside]:
+    yield _Nothing()
+
+
 def keep_up(
     stack: LocalStack,
     directory: Path | None,
-    prepare: Callable[[LocalStack], Awaitable[None]] | None = None,
+    beside: Callable[[LocalStack], AbstractAsyncContextManager[Beside]] = servers_alone,
 ) -> None:
-    """Run a stack in the foreground until a signal ends it: start, prepare, show where it is, watch.
+    """Run a stack in the foreground until a signal ends it: start, show where it is, watch.
 
     Ending what was up is what Ctrl-C is for; an interrupted start is not a success.
     """
@@ -95,12 +120,10 @@ def keep_up(
 
     async def stay() -> None:
         nonlocal was_up
-        async with stack:
-            if prepare is not None:
-                await prepare(stack)
+        async with stack, beside(stack) as others:
             was_up = True
-            show_addresses(stack, directory)
-            await stack.watch()
+            show_addresses(stack, directory, others.addresses())
+            await together(stack.watch(), others.watch())
 
     ended_by = run_until_signalled(stay())
     say("stopped")
@@ -164,21 +187,25 @@ def say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def show_addresses(stack: LocalStack, directory: Path | None) -> None:
+def show_addresses(stack: LocalStack, directory: Path | None, others: Sequence[tuple[str, str]] = ()) -> None:
     """Where the servers are; a throw-away, which `env` cannot find, shows its variables instead."""
     say("")
+    rows = [(member.name, member.address) for member in stack.members] if directory is not None else []
     if directory is None:
-        for name, value in stack.environment().items():
+        for name, value in stack.variables().items():
             say(f"  export {name}={shlex.quote(value)}")
-    else:
-        _show_members(stack.members, directory)
+        if others:
+            say("")
+    _show([*rows, *others])
+    if directory is not None:
+        say(f'\nIn another terminal: eval "$({_spelt("env", directory)})"')
     say("Ready. Ctrl-C stops everything.")
 
 
-def _show_members(members: Sequence[Member | RunningMember], directory: Path) -> None:
-    for member in members:
-        say(f"  {member.name:<10} {member.address}")
-    say(f'\nIn another terminal: eval "$({_spelt("env", directory)})"')
+def _show(rows: Sequence[tuple[str, str]]) -> None:
+    width = max([10, *(len(name) for name, _ in rows)])
+    for name, address in rows:
+        say(f"  {name:<{width}} {address}")
 
 
 def _spelt(verb: str, directory: Path) -> str:
@@ -194,7 +221,8 @@ def _detach(directory: Path) -> None:
     if code != 0 or holder is None or running is None:
         sys.exit(code or 1)
     say("")
-    _show_members(running.members, directory)
+    _show([(member.name, member.address) for member in running.members])
+    say(f'\nIn another terminal: eval "$({_spelt("env", directory)})"')
     say(f"Ready. Process {holder.pid} keeps it running; `{_spelt('down', directory)}` stops it.")
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
-def run_until_signalled(program: Coroutine[Any, Any, None]) -> signal.Signals | None:
+def run_until_signalled(
+    program: Coroutine[Any, Any, None], interrupt: Callable[[], bool] = lambda: False
+) -> signal.Signals | None:
     """Run `program` and cancel it on SIGINT, SIGTERM or SIGHUP; its clean-up is awaited.
 
-    Returns the signal that ended it, or None when it returned by itself. A second signal changes nothing:
-    the stop that is under way has a bound of its own.
+    Returns the signal that ended it, or None when it returned by itself. A signal after that one changes
+    nothing: the stop that is under way has a bound of its own. `interrupt` is asked first; True means that
+    the program has heard of it and will end by itself.
     """
     received: list[signal.Signals] = []
 
@@ -21,7 +24,7 @@ def run_until_signalled(program: Coroutine[Any, Any, None]) -> signal.Signals | 
         task = asyncio.create_task(program, name="mainspring-foreground")
 
         def cancel(number: signal.Signals) -> None:
-            if not received:
+            if not received and not interrupt():
                 received.append(number)
                 task.cancel()
 

@@ -69,14 +69,26 @@ async def etcd_answers(address: str) -> bool:
         return False
 
 
+async def says_ready(address: str) -> bool:
+    """Whether a process of ours answers `/readyz` with 200."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            return b" 200 " in await _ask(address, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    except (OSError, TimeoutError, ValueError):
+        return False
+
+
 async def _post(address: str, path: str, body: bytes) -> bytes:
     """The status line of the answer. HTTP/1.0: one request, one answer, closed."""
+    head = f"POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return await _ask(address, head.encode() + body)
+
+
+async def _ask(address: str, request: bytes) -> bytes:
+    """The first line that is answered."""
     reader, writer = await asyncio.open_connection(*_split(address))
     try:
-        head = (
-            f"POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        writer.write(head.encode() + body)
+        writer.write(request)
         await writer.drain()
         return await reader.readline()
     finally:

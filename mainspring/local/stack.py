@@ -90,6 +90,7 @@ class LocalStack:
         self._spawner: Spawner | None = None
         self._runtime: Runtime | None = None
         self._etcd_binary: Path | None = None
+        self._beside: dict[str, str] = {}
         self._ready = False
         self._failed = False
 
@@ -100,12 +101,23 @@ class LocalStack:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # The error names a log: it stays, also of a throw-away.
+        self._failed = self._failed or isinstance(error, LocalStackError)
         await self.stop()
 
     @property
     def members(self) -> list[Member]:
         """Every server of this stack, whether it runs or not."""
         return [*([self.postgres] if self.postgres else []), *self.brokers, *self.etcd]
+
+    def announce(self, variables: Mapping[str, str]) -> None:
+        """Tell others these too: where that is which runs beside the servers."""
+        self._beside = dict(variables)
+        self._publish()
+
+    def variables(self) -> dict[str, str]:
+        """What `mainspring local env` tells."""
+        return self.environment() | self._beside
 
     def environment(self) -> dict[str, str]:
         """The variables by which every Mainspring process finds this stack."""
@@ -291,7 +303,7 @@ class LocalStack:
             )
             for member in self.members
         ]
-        variables = self.environment() if self._ready else {}
+        variables = self.variables() if self._ready else {}
         told = Running(pid=os.getpid(), ready=self._ready, environment=variables, members=members)
         told.save(self.directory)
 
@@ -304,6 +316,7 @@ class LocalStack:
             self._spawner.close()
             self._spawner = None
         self.postgres, self.brokers, self.etcd = None, [], []
+        self._beside = {}
         if self._hold is not None and self.directory is not None:
             Running.forget(self.directory)
             if self._ephemeral:
