@@ -90,8 +90,10 @@ async def test_a_resume_waits_for_the_claim_that_recalls_and_repeats_its_run(
     claim = asyncio.create_task(hands.work(message))
     await decided.wait()
     resume = asyncio.create_task(bench.registry.resume(1, job.id))
-    await bench.until_blocked()
-    go_on.set()
+    try:
+        await bench.until_blocked()
+    finally:
+        go_on.set()
     await asyncio.gather(claim, resume)
     assert await bench.statuses(job) == [(1, 1, "recalled")]
     assert [attempt for _, attempt, *_ in await bench.timers(job)] == [2]
