@@ -18,7 +18,8 @@ _PAUSE_SECONDS = 0.1
 _AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 _SELECT = """
 SELECT shard, epoch, leader, extract(epoch FROM fired_through)::bigint AS mark,
-       extract(epoch FROM gap_to)::bigint AS gap_to, extract(epoch FROM clock_timestamp())::float8 AS now
+       extract(epoch FROM gap_to)::bigint AS gap_to, extract(epoch FROM clock_timestamp())::float8 AS now,
+       pg_snapshot_xmin(seen)::text::bigint AS seen
 FROM shards
 """
 
@@ -30,6 +31,8 @@ class ShardRow(NamedTuple):
     leader: str | None
     mark: int
     gap_to: int | None
+    seen: int = 0
+    """All transactions below this one have been applied, and what they made due acknowledged."""
 
 
 class Observer:
@@ -96,8 +99,9 @@ class Observer:
         while True:
             rows = await connection.fetch(_SELECT, timeout=5)
             for row in rows:
-                self._note(row["shard"], ShardRow(row["epoch"], row["leader"], row["mark"], row["gap_to"]))
                 self.now = row["now"]
+                found = ShardRow(row["epoch"], row["leader"], row["mark"], row["gap_to"], row["seen"])
+                self._note(row["shard"], found)
             self._looks += 1
             await asyncio.sleep(_PAUSE_SECONDS)
 
