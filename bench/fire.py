@@ -18,9 +18,7 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 
 import click
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Producer
 
 from bench.harness.cluster import (
     Cluster,
@@ -31,19 +29,13 @@ from bench.harness.cluster import (
 )
 from bench.harness.environment import Environment
 from bench.harness.jobs import once_at, register, same_jobs
+from bench.harness.percentiles import percentile
+from bench.harness.second import refuse_if_late
+from bench.harness.topics import PARTITIONS, Record, make_topic, read_back
 from mainspring.schema.messages import decode
 from mainspring.schema.states import Lane, topic_of
 
-PARTITIONS = 8
 BARE_ROUNDS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A message as it lies in the topic."""
-
-    value: bytes
-    appended_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +52,6 @@ class Result:
     scheduler_mb: float
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which this share of the sorted values lies: always one that occurred."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 async def run(jobs: int, payload_bytes: int, lead_seconds: int) -> Result:
     async with running_cluster() as cluster:
         topic = topic_of("default", Lane.NORMAL)
@@ -78,17 +65,11 @@ async def run(jobs: int, payload_bytes: int, lead_seconds: int) -> Result:
             refuse_if_late(due)
             progress(f"armed; due in {(due - datetime.now(UTC)).total_seconds():.0f} s")
             await scheduler.wait_for("mainspring_scheduler_messages_published_total", jobs)
-            records = await asyncio.to_thread(read_back, cluster, topic)
+            records = await asyncio.to_thread(lambda: list(read_back(cluster, [topic])))
             bare = [await asyncio.to_thread(send_bare, cluster, records) for _ in range(BARE_ROUNDS)]
         finally:
             scheduler.stop()
     return summarize(ids, due, records, median(bare), memory)
-
-
-def refuse_if_late(due: datetime) -> None:
-    left = (due - datetime.now(UTC)).total_seconds()
-    if left < 2:
-        raise click.ClickException("registering took longer than --lead; give it more seconds")
 
 
 def summarize(
@@ -112,36 +93,6 @@ def summarize(
         duplicates=sum(count - 1 for count in seen.values()),
         scheduler_mb=round(memory, 1),
     )
-
-
-def make_topic(cluster: Cluster, topic: str) -> None:
-    """A topic as the scheduler would make it, but stamped by the broker."""
-    client = AdminClient({**cluster.settings.kafka.librdkafka()})
-    configuration = {"message.timestamp.type": "LogAppendTime", "retention.ms": str(3 * 86_400_000)}
-    made = client.create_topics([NewTopic(topic, num_partitions=PARTITIONS, config=configuration)])
-    made[topic].result(timeout=30)
-
-
-def read_back(cluster: Cluster, topic: str) -> list[Record]:
-    """Everything in the topic, from the beginning to what is its end now."""
-    consumer = Consumer(
-        cluster.settings.kafka.librdkafka()
-        | {"group.id": f"bench-{time.time_ns()}", "enable.auto.commit": False, "fetch.queue.backoff.ms": 10}
-    )
-    ends = {
-        number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
-        for number in range(PARTITIONS)
-    }
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    records: list[Record] = []
-    while len(records) < sum(ends.values()):
-        records += [
-            Record(message.value() or b"", message.timestamp()[1])
-            for message in consumer.consume(5000, timeout=10)
-            if message.error() is None
-        ]
-    consumer.close()
-    return records
 
 
 def send_bare(cluster: Cluster, records: Sequence[Record]) -> float:

@@ -1,4 +1,4 @@
-"""A real cluster for a scenario: the embedded stack, a migrated database, scheduler processes.
+"""A real cluster for a scenario: the embedded stack, a migrated database, and Mainspring's own processes.
 
 Everything is started from scratch in a throw-away directory and ends with the benchmark. fsync stays on and
 `acks=all` stays: what is measured is what a production user keeps on.
@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ from mainspring.settings import Settings
 # The first compiler stage alone, which the local stack starts with, costs the broker throughput.
 JAVA_OPTIONS = "-Xms1g -Xmx1g -XX:+UseSerialGC"
 SHARDS = 64
+_STOP_SECONDS = 60
 
 
 def progress(line: str) -> None:
@@ -65,22 +67,29 @@ class Child:
     """A Mainspring process of its own, and what its metrics say."""
 
     command = ""
+    listens = "--status"
 
     def __init__(self, cluster: Cluster, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
         self._address = f"{HOST}:{free_port()}"
+        self.killed = False
         self._log = Path(tempfile.mkstemp(prefix="mainspring-bench-", suffix=".log")[1])
         program = Path(sys.executable).with_name("mainspring")
         with self._log.open("wb") as output:
             self._child = subprocess.Popen(
-                [program, self.command, "--status", self._address, *arguments],
+                [program, self.command, self.listens, self._address, *arguments],
                 env=cluster.environment | {"MAINSPRING_LOG_FORMAT": "json"} | dict(variables or {}),
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                process_group=0,  # a Ctrl-C is for the benchmark: it decides what is stopped when
             )
 
     @property
     def pid(self) -> int:
         return self._child.pid
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._address}"
 
     async def metrics(self) -> dict[str, float]:
         """Every sample by name, labels summed up; empty while the process does not answer."""
@@ -89,21 +98,34 @@ class Child:
     async def wait_for(self, name: str, at_least: float) -> None:
         """Until a metric has reached a value; a process that has ended is an error."""
         while (await self.metrics()).get(name, 0.0) < at_least:
-            if self._child.poll() is not None:
-                raise click.ClickException(f"the {self.command} ended, its log is {self._log}")
+            self.refuse_the_dead()
             await asyncio.sleep(0.2)
+
+    def refuse_the_dead(self) -> None:
+        """Raise if the process has ended by itself."""
+        if self._child.poll() is not None:
+            raise click.ClickException(f"the {self.command} ended, its log is {self._log}")
 
     def stop(self) -> None:
         """SIGTERM, and wait; the log is kept only if it did not end well."""
+        if self.killed:
+            return
         self._child.terminate()
-        if self._child.wait(timeout=30) == 0:
+        if self._child.wait(timeout=_STOP_SECONDS) == 0:
             self._log.unlink()
         else:
             progress(f"the {self.command} did not end well, its log is {self._log}")
 
+    def kill(self) -> None:
+        """SIGKILL, and gone when this returns."""
+        self.killed = True
+        self._child.kill()
+        self._child.wait()
+        self._log.unlink()
+
     def _scrape(self) -> dict[str, float]:
         try:
-            with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
         except OSError:
             return {}
@@ -124,6 +146,40 @@ class WorkerProcess(Child):
     """`mainspring worker`."""
 
     command = "worker"
+
+
+class ApiProcess(Child):
+    """`mainspring api`; keys are on, because their cost is part of it."""
+
+    command = "api"
+    listens = "--address"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, variables={"MAINSPRING_API_AUTH": "keys"})
+
+    async def until_ready(self) -> None:
+        """Until it answers that it can serve."""
+        while not await asyncio.to_thread(self._is_ready):
+            self.refuse_the_dead()
+            await asyncio.sleep(0.1)
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+                return bool(answer.status == HTTPStatus.OK)
+        except OSError:  # among them the answer that it is not
+            return False
+
+
+@asynccontextmanager
+async def running_api(cluster: Cluster) -> AsyncIterator[ApiProcess]:
+    """An API that serves until the block ends."""
+    api = ApiProcess(cluster)
+    try:
+        await api.until_ready()
+        yield api
+    finally:
+        await asyncio.to_thread(api.stop)
 
 
 def resident_megabytes(pid: int) -> float:

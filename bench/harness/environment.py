@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -20,9 +21,11 @@ class Environment:
     platform: str
     python: str
     commit: str | None
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """Versions and settings of what a cluster scenario ran on."""
 
     @classmethod
-    def capture(cls) -> Environment:
+    def capture(cls, servers: Mapping[str, str] | None = None) -> Environment:
         """This machine, now."""
         return cls(
             cpu=_cpu_model(),
@@ -30,6 +33,7 @@ class Environment:
             platform=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=f"{platform.python_implementation()} {platform.python_version()}",
             commit=_commit(REPOSITORY),
+            servers=dict(servers or {}),
         )
 
     def lines(self) -> list[str]:
@@ -39,6 +43,7 @@ class Environment:
             f"platform  {self.platform}",
             f"Python    {self.python}",
             f"commit    {self.commit or 'not a git checkout'}",
+            *(f"{name:<10}{what}" for name, what in self.servers.items()),
         ]
 
 

@@ -10,19 +10,20 @@ from click.testing import CliRunner
 
 from bench import armed, feed, fire
 from bench.harness.jobs import once_at, same_jobs
+from bench.harness.topics import Record
 from mainspring.schedule import Cadence
 from mainspring.schema.messages import JobDefinition, encode_job, encode_prefix
 
 DUE = datetime(2026, 11, 18, 23, 59, 58, tzinfo=UTC)
 
 
-def record(job_id: int, late_ms: int) -> fire.Record:
+def record(job_id: int, late_ms: int) -> Record:
     second = int(DUE.timestamp())
     prefix = encode_prefix(
         attempt=1, shard=0, second=second, scheduled_at=second * 1_000_000, epoch=1, position=1
     )
     body = encode_job(JobDefinition(job_id, 1, 1, "noop"))
-    return fire.Record(prefix + body, second * 1000 + late_ms)
+    return Record(prefix + body, second * 1000 + late_ms)
 
 
 def test_lateness_is_counted_from_due_to_the_last_append() -> None:
