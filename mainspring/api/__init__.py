@@ -22,14 +22,14 @@ tenant's things do not exist.
 
 **What each failure does.**
 
-    Postgres is away          503 with Retry-After; /readyz says so, /healthz stays good. Whether a change that was
-                              under way happened is not known: with an Idempotency-Key, send it again
-    the client goes away      a change under way is finished or undone as a whole; a batch ends after a whole chunk
-    the answer is lost        with an Idempotency-Key the same request gets the same answer and happens once
-    two change one job        one after the other; If-Match lets the second hear of it (412)
-    SIGTERM                   requests under way are finished within the grace; exit 0
-    SIGKILL                   as if each connection had broken
-    a defect                  500 without its traceback, which the log has; the process goes on
+    Postgres is away        503 with Retry-After; /readyz says so, /healthz stays good. Whether a change
+                            under way has happened is not known: with an Idempotency-Key, send it again
+    the client goes away    a change under way is done or undone as a whole; a batch ends after a whole chunk
+    the answer is lost      with an Idempotency-Key the same request gets the same answer and happens once
+    two change one job      one after the other; If-Match lets the second hear of it (412)
+    SIGTERM                 requests under way are finished within the grace; exit 0
+    SIGKILL                 as if each connection had broken
+    a defect                500 without its traceback, which the log has; the process goes on
 
 Where to read: `app` (what is put together), `routes/` (one file a subject), `access`, `idempotency`,
 `batch`, `explain`, `forecast`, `payloads`, `problems`, `job_schema` and `documents` (what the OpenAPI

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -62,12 +63,23 @@ async def _refuse_parameter(_: Request, error: Exception) -> Response:
     return problems.answer(InvalidInput(str(first["loc"][-1]), str(first["msg"])[:300]))
 
 
-async def _refuse_route(_: Request, error: Exception) -> Response:
+async def _refuse_route(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
+    status, headers = HTTPStatus(error.status_code), dict(error.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_methods(request.app.openapi(), request.scope["path"]))
     kind = problems.Kind(status, status.phrase.lower().replace(" ", "-"), status.phrase)
-    return problems.respond(problems.problem(kind, status.description or status.phrase), error.headers)
+    return problems.respond(problems.problem(kind, status.description or status.phrase), headers)
+
+
+def _methods(document: dict[str, Any], path: str) -> list[str]:
+    """What a path can be asked with: the router knows only the first of the routes that fit it."""
+    found: set[str] = set()
+    for template, operations in document["paths"].items():
+        if re.fullmatch(re.sub(r"\\{[a-z_]+\\}", "[^/]+", re.escape(template)), path):
+            found.update(method.upper() for method in operations)
+    return sorted(found)
 
 
 async def _refuse_conflict(_: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -7,6 +7,7 @@ JSON.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,7 @@ from mainspring.schedule import parse_instant
 from mainspring.schema.errors import InvalidInput, NotFound
 from mainspring.schema.ids import MAXIMUM_ID, RunKey, parse_job_id, parse_run_id
 
+_FRACTION = re.compile(r"(.*T.*:\d\d)\.(\d{1,9})(.*)", re.ASCII)
 _JSON_TYPES = ("application/json", "application/merge-patch+json")
 
 
@@ -105,7 +107,10 @@ def instant(given: Mapping[str, Any], name: str) -> datetime | None:
 
 def read_instant(name: str, value: str) -> datetime:
     """An RFC 3339 instant that Postgres and Python both have."""
-    parsed = parse_instant(values.check_text(name, value, 64), field=name)
+    matched = _FRACTION.fullmatch(values.check_text(name, value, 64))
+    parsed = parse_instant(value if matched is None else matched[1] + matched[3], field=name)
+    if matched is not None:  # schedules have whole seconds; triggers, and clocks, have not
+        parsed = parsed.replace(microsecond=int(matched[2].ljust(6, "0")[:6]))
     if not 1970 <= parsed.year <= 9998:
         raise InvalidInput(name, "is not between the years 1970 and 9998")
     return parsed

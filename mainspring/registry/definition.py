@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from mainspring.registry import values
@@ -133,7 +134,8 @@ class JobRequest:
     def another(self, name: str | None, payload_json: bytes, *, handler_is_name: bool) -> JobRequest:
         """The same job under another name, already checked, and with another payload."""
         handler = name if handler_is_name and name is not None else self.handler
-        made = replace(self, name=name, payload_json=payload_json, handler=handler)
+        same = dict(zip(_SAME, _read_same(self), strict=True))  # `replace` takes thrice as long
+        made = JobRequest(name=name, payload_json=payload_json, handler=handler, **same)
         made._check_size()
         return made
 
@@ -278,6 +280,10 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 FIELDS = tuple(_READERS)
 """The fields of a request, as a body spells them."""
 
+_SAME = tuple(
+    each.name for each in fields(JobRequest) if each.name not in ("name", "payload_json", "handler")
+)
+_read_same = attrgetter(*_SAME)
 _PLAIN_FIELDS = tuple(
     each.name for each in fields(JobRequest) if each.name not in ("cadence", "payload_json")
 )

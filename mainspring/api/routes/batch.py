@@ -17,7 +17,7 @@ router = APIRouter(tags=["jobs"])
 _LINES = {"type": "string", "description": "A job (JobRequest) on each line."}
 _ANSWERS = {
     "type": "string",
-    "description": 'A line for each: `{"line":1,"job_id":"j_…"}` or `{"line":2,"problem":{…}}`, and in the end '
+    "description": 'For each line `{"line":1,"job_id":"j_…"}` or `{"line":2,"problem":{…}}`, and in the end '
     '`{"summary":{"created":1,"refused":1}}`.',
 }
 

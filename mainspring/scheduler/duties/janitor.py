@@ -16,6 +16,7 @@ and tried again the next time.
                    comes a moment later finds it gone and makes it anew (mainspring/registry/cadences.py)
     workers        stopped or dead for a week
     cancellations  a week old; deferrals, a day: by then they have done what they were for
+    idempotency    keys of requests that are older than a day: their answers are promised no longer
 
 Dead letters are never swept: they stay until their owner removes them.
 """
@@ -45,6 +46,7 @@ TOMBSTONE_RETENTION = timedelta(days=7)
 _WORKER_RETENTION = timedelta(days=7)
 _CANCELLATION_RETENTION = timedelta(days=7)
 _DEFERRAL_RETENTION = timedelta(days=1)
+_IDEMPOTENCY_RETENTION = timedelta(days=1)
 
 _BATCH = 1000
 _BATCHES = 500
@@ -71,6 +73,7 @@ class Swept:
     workers: int
     cancellations: int
     deferrals: int
+    idempotency_keys: int
 
 
 class Janitor:
@@ -114,6 +117,9 @@ class Janitor:
                         connection, query("sweep_cancellations"), _CANCELLATION_RETENTION
                     ),
                     deferrals=await _delete(connection, query("sweep_deferrals"), _DEFERRAL_RETENTION),
+                    idempotency_keys=await _delete(
+                        connection, query("sweep_idempotency_keys"), _IDEMPOTENCY_RETENTION
+                    ),
                 )
 
     async def _make_days(self, connection: Connection) -> tuple[date, ...]:

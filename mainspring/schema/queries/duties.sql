@@ -173,6 +173,12 @@ DELETE FROM deferrals WHERE (job_id, scheduled_at, attempt) IN (
     WHERE first_at < now() - $1::interval LIMIT $2 FOR UPDATE SKIP LOCKED)
 RETURNING job_id;
 
+-- name: sweep_idempotency_keys
+DELETE FROM idempotency_keys WHERE (tenant_id, key, chunk) IN (
+    SELECT tenant_id, key, chunk FROM idempotency_keys
+    WHERE created_at < now() - $1::interval LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING chunk;
+
 -- name: unpublished_letters
 SELECT id, tenant_id, job_id, scheduled_at, attempt, pool, handler, reason, error, fingerprint, body, created_at
 FROM dead_letters

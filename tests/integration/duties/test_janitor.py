@@ -414,6 +414,18 @@ async def test_cancellations_go_after_a_week_and_deferrals_after_a_day(
     assert await house.fetch("SELECT job_id FROM deferrals") == [(2,)]
 
 
+async def test_answers_of_idempotent_requests_go_after_a_day(house: House, janitor: Janitor) -> None:
+    for key, hours in (("old", 25), ("new", 23)):
+        await house.execute(
+            "INSERT INTO idempotency_keys (tenant_id, key, request_hash, status, answer, created_at)"
+            " VALUES (1, $1, sha256('x'), 201, 'a', now() - $2::interval)",
+            key,
+            hours * HOUR,
+        )
+    assert (await janitor.run_once()).idempotency_keys == 1
+    assert await house.fetch("SELECT key FROM idempotency_keys") == [("new",)]
+
+
 async def test_a_sweep_goes_on_through_its_batches_and_no_further_than_its_bound(
     house: House, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
