@@ -65,22 +65,24 @@ async def test_a_life_whose_commit_answers_are_lost_executes_nothing_twice(bench
 async def test_a_stop_while_postgres_is_away_ends_and_what_was_not_claimed_comes_again(
     bench: Bench, events: list[MutableMapping[str, Any]]
 ) -> None:
-    job = await bench.job()
+    job = await bench.job(overlap="skip")
+    await bench.execute('INSERT INTO "overlaps" VALUES ($1, 1, 0, now(), 1)', job.id)
     recorder = Recorder()
     await bench.make_topic()
-    async with Line(bench.dsn) as line, bench.living(recorder.app, dsn=line.dsn, grace=0.5) as living:
-
-        async def is_registered() -> bool:
-            return await bench.count("workers") == 1
-
-        await bench.until(is_registered)
-        line.cut()
+    # Cut in the middle of its claim: a worker whose heartbeat has failed for a while does not begin any.
+    async with (
+        Line(bench.dsn) as line,
+        bench.living(recorder.app, dsn=line.dsn, grace=0.5) as living,
+        bench.holding('SELECT FROM "overlaps" WHERE job_id = $1 FOR UPDATE', job.id),
+    ):
         await bench.publish(await bench.raw(job))
+        await bench.until_blocked()
+        line.cut()
 
-        async def a_claim_waits() -> bool:
+        async def it_tries_again() -> bool:
             return any(each["event"] == "claim_waits" for each in events)
 
-        await bench.until(a_claim_waits)
+        await bench.until(it_tries_again)
         living.stop.set()
         await living.ended()
     assert await bench.committed() == -1001
