@@ -23,6 +23,16 @@ COMMANDS = {
     "scheduler": "scheduler",
     "worker": "worker",
     "shards": "shards",
+    "audit": "audit",
+    "completion": "completion",
+    "dead-letters": "dead_letters",
+    "jobs": "jobs",
+    "keys": "keys",
+    "pools": "pools",
+    "runs": "runs",
+    "schemas": "schemas",
+    "tenants": "tenants",
+    "workers": "workers",
     "up": "up",
 }
 
