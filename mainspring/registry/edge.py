@@ -30,6 +30,9 @@ _BROKEN = (
     asyncpg.OperatorInterventionError,  # the server stops, starts, or ended us
     asyncpg.InsufficientResourcesError,  # no connection slot, no memory, no disk
     asyncpg.ReadOnlySQLTransactionError,  # a replica: the primary has moved elsewhere
+    # The server left while we were silent; the driver takes its parting words for the next answer.
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InternalClientError,
     OSError,
 )
 
