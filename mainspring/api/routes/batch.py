@@ -14,7 +14,7 @@ from mainspring.api.idempotency import HEADER, check_key
 from mainspring.api.routes.changes import keyed
 
 router = APIRouter(tags=["jobs"])
-_LINES = {"type": "string", "description": "A job (JobRequest) on each line."}
+_LINES = {"description": "A job (JobRequest) on each line; no schema can say so of text."}
 _ANSWERS = {
     "type": "string",
     "description": 'For each line `{"line":1,"job_id":"j_…"}` or `{"line":2,"problem":{…}}`, and in the end '

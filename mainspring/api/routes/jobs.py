@@ -65,22 +65,22 @@ async def create_job(request: Request, caller: Operator) -> Response:
 
 
 @router.put(
-    "/jobs/{name}",
+    "/jobs/{job}",
     summary="Create the job of this name, or make it what the body says",
     responses=documents.responses(200, "Job", 409, 413, 415, headers=_ETAG)
     | {201: documents.responses(201, "Job", headers=_ETAG)[201]},
     openapi_extra=documents.body(documents.named("JobRequest")),
 )
-async def put_job(request: Request, name: str, caller: Operator) -> Response:
+async def put_job(request: Request, job: str, caller: Operator) -> Response:
     _, given = await reading.read_object(request)
-    name = values.check_name(segment(name))
+    name = values.check_name(segment(job))
     if given.get("name") not in (None, name):
         raise InvalidInput("name", f"is not {name!r}, which the path says")
     job_request = JobRequest.from_mapping({**given, "name": name})
-    job, created = await caller.services.registry.put(caller.tenant_id, job_request, by=caller.actor())
+    made, created = await caller.services.registry.put(caller.tenant_id, job_request, by=caller.actor())
     if created:
         caller.services.metrics.registered.inc()
-    return Json(shapes.job(job), 201 if created else 200, with_version(job))
+    return Json(shapes.job(made), 201 if created else 200, with_version(made))
 
 
 @router.post(

@@ -23,8 +23,7 @@ class Case:
 
     async def explain(self, at: datetime, by: str | None = None) -> Any:
         path = f"/jobs/{by or self.job_id}/explain?at={at:%Y-%m-%dT%H:%M:%SZ}"
-        answer = await self.client.ask(200, "GET", path)
-        return answer
+        return await self.client.ask(200, "GET", path)
 
     async def verdict(self, at: datetime) -> str:
         return str((await self.explain(at))["verdict"])
