@@ -20,6 +20,7 @@ COMMANDS = {
     "migrate": "migrate",
     "next": "next_times",
     "rebase": "rebase",
+    "rehearse": "rehearse",
     "scheduler": "scheduler",
     "worker": "worker",
     "shards": "shards",

@@ -133,6 +133,11 @@ class Admin:
         asked = self._client.create_topics(topics, request_timeout=self._request_seconds)
         return await self._answers(asked)
 
+    async def delete(self, names: Iterable[str]) -> Answers:
+        """Delete topics, with all that lies in them; one that is not there is in neither answer."""
+        asked = self._client.delete_topics(list(names), request_timeout=self._request_seconds)
+        return await self._answers(asked)
+
     async def _answers(self, asked: Mapping[str, Future[Any]]) -> Answers:
         answers = Answers({}, {})
         for name, future in asked.items():

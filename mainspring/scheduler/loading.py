@@ -106,6 +106,15 @@ class Loader:
         for reached, terms in by_reach.items():
             await self._extend(terms, reached, through)
 
+    async def look_ahead(self, after: int, through: int) -> None:
+        """Arm all that is due in (after, through] in terms that lead nothing: only reads, moves no bound."""
+        terms = list(self._terms.values())
+        async with self._load() as (reader, loaded):
+            await self._read_window(reader, terms, after, through, loaded, first=True)
+        for term in terms:
+            term.loaded_through = through
+            term.ready = True
+
     async def _extend(self, terms: list[Term], reached: int, through: int) -> None:
         async with self._load() as (reader, loaded):
             rows = await self._read_window(reader, terms, reached, through, loaded, first=False)
