@@ -240,8 +240,8 @@ class Intake:
             await reader.join()
 
     async def leave(self) -> None:
-        for reader in self.readers.values():
-            await reader.leave()
+        """All at once: one that is in the middle of a rebalance takes seconds, and a stop waits for it."""
+        await asyncio.gather(*(reader.leave() for reader in self.readers.values()))
 
     def commit(self, records: Iterable[Record]) -> None:
         """These are in the books."""
@@ -260,5 +260,4 @@ class Intake:
                 self.arrived.set()
 
     async def close(self) -> None:
-        for reader in self.readers.values():
-            await reader.close()
+        await asyncio.gather(*(reader.close() for reader in self.readers.values()))

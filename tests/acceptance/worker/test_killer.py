@@ -26,7 +26,7 @@ async def test_a_killer_is_a_dead_letter_after_five_losses_and_every_innocent_su
     fleet: Fleet, report: Report
 ) -> None:
     later = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0).isoformat()
-    beside = await fleet.register(4, payload={"seconds": 0, "again": 2}, schedule=later)
+    beside = await fleet.register(2, payload={"seconds": 0, "again": 2}, schedule=later)
     [killer] = await fleet.register(handler="kill", payload={"seconds": 1}, schedule=later)
     await _lost_before(fleet, [*beside, killer])
     fresh = await fleet.register(20, payload={"seconds": 2, "again": 2})

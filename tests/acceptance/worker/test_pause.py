@@ -13,7 +13,7 @@ async def test_a_worker_taken_for_dead_changes_nothing_when_it_wakes_and_begins_
     sleeper = await fleet.start()
     occurrences = await fleet.register(50, payload={"seconds": 1})
     occurrences += await fleet.register(20, payload={"seconds": 300})
-    await until(lambda: len(fleet.journal.of("end")) == 50, "the short runs have ended")
+    await until(lambda: _succeeded(fleet, 50), "the short runs have ended, and Postgres knows", pause=0.1)
     late = await fleet.register(30, payload={"seconds": 2})
     await fleet.under_way(sleeper, 50)
     sleeper.pause()
@@ -36,6 +36,10 @@ async def test_a_worker_taken_for_dead_changes_nothing_when_it_wakes_and_begins_
     assert {line.pid for line in fleet.journal.of("end", more)} == {sleeper.pid}, "it takes part again"
     assert verdict.attempts == {1: 70, 2: 50}
     fleet.assert_sound()
+
+
+async def _succeeded(fleet: Fleet, count: int) -> bool:
+    return [run.status for run in await fleet.books.runs()].count("succeeded") == count
 
 
 def _sorted(runs: list[Run]) -> list[Run]:
