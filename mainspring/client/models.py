@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, Generic, TypedDict, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -93,8 +93,8 @@ class Job:
         return self.name or self.job_id
 
     def definition(self) -> dict[str, Any]:
-        """The fields that its owner wrote: what `put` would take to make this job."""
-        return {name: getattr(self, name) for name in JobFields.__annotations__}
+        """The fields that its owner wrote, as JSON has them: what `put` would take to make this job."""
+        return {name: _written(getattr(self, name)) for name in JobFields.__annotations__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,6 +483,12 @@ def _instant(value: Any) -> datetime:
     if instant.tzinfo is None:
         raise ValueError(f"{value!r} has no offset")
     return instant
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _as_it_is(value: Any) -> Any:

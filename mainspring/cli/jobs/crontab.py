@@ -114,7 +114,6 @@ class _Reader:
             self.comment = []
 
     def _set(self, number: int, name: str, value: str) -> None:
-        self.comment = []
         if name == "MAILTO":
             if value:
                 raise InvalidInput("MAILTO", f"nobody is mailed; {value} would not hear of failures")
