@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -65,7 +66,7 @@ class ApiProcess:
     def url(self, scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.port}"
 
-    def ready(self, scheme: str = "http", *, verify: bool | str = True) -> ApiProcess:
+    def ready(self, scheme: str = "http", *, verify: bool | ssl.SSLContext = True) -> ApiProcess:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             assert self.child.poll() is None, self.log.read_text()

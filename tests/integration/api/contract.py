@@ -46,7 +46,7 @@ class Contract:
             self._validate(content[media_type]["schema"], json.loads(response.content))
 
     def accepts(self, component: str, value: Any) -> bool:
-        return self._validator({"$ref": f"#/components/schemas/{component}"}).is_valid(value)
+        return bool(self._validator({"$ref": f"#/components/schemas/{component}"}).is_valid(value))
 
     def _operation(self, request: httpx.Request) -> Mapping[str, Any] | None:
         path = request.url.raw_path.partition(b"?")[0].decode()

@@ -108,7 +108,7 @@ class Client:
 
     async def ask(self, status: int, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """The answer's JSON; another status fails with what was answered."""
-        named = {name.replace("_", "-"): value.encode() for name, value in headers.items()}
+        named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
         response = await self.http.request(method, path, json=body, headers=named)
         assert response.status_code == status, f"{response.status_code}: {response.text}"
         return response.json() if response.content else None

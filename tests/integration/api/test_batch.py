@@ -12,6 +12,7 @@ import pytest
 
 from mainspring.api import batch as batch_module
 from mainspring.api.batch import cut
+from mainspring.api.shapes import DEFINITION
 from tests.integration.api.house import Client, Tenant
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -75,7 +76,7 @@ async def test_what_is_created_is_what_a_create_makes(operator: Client) -> None:
     await send(operator, [body | {"name": "two"}, body | {"name": "three", "payload": None}])
     for name, payload in (("two", body["payload"]), ("three", None)):
         found = await operator.ask(200, "GET", f"/jobs/{name}")
-        for field in batch_module.JobRequest(handler="x").as_mapping():
+        for field in DEFINITION:
             expected = {"name": name, "payload": payload}.get(field, made[field])
             assert found[field] == expected, field
 

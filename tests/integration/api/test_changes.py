@@ -134,7 +134,8 @@ async def test_dead_letters_are_found_counted_and_redriven(operator: Client, ten
     assert refused["type"] == "urn:mainspring:redrive-refused"
     dry = await operator.ask(200, "POST", "/dead-letters:redrive", {"ids": [letter]})
     assert (dry["count"], dry["refused"][0]["id"]) == (0, letter)
-    for body in ({}, {"ids": [letter], "handler": "daily"}, {"ids": []}, {"ids": ["1"]}):
+    wrong: list[Any] = [{}, {"ids": [letter], "handler": "daily"}, {"ids": []}, {"ids": ["1"]}]
+    for body in wrong:
         assert (await operator.ask(422, "POST", "/dead-letters:redrive", body))["field"] == "ids"
     for path in ("/dead-letters/0", "/dead-letters/99999999999999999999", "/dead-letters/x"):
         await operator.ask(404, "GET", path)

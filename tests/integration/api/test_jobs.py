@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from mainspring.api.routes import jobs as jobs_module
+from mainspring.api.shapes import DEFINITION
 from tests.integration.api.house import WEEKLY_REPORT, Client, House, Tenant
 
 DAILY = {"schedule": "@daily"}
@@ -29,7 +29,7 @@ async def test_the_body_of_the_issue_is_accepted_as_it_stands(operator: Client) 
 
 async def test_the_answer_is_a_body_that_makes_the_same_job(operator: Client) -> None:
     made = await operator.job(labels={"team": "mail"}, priority="high", dst={"gap": "skip"})
-    definition = {name: made[name] for name in jobs_module.shapes.DEFINITION if made[name] is not None}
+    definition = {name: made[name] for name in DEFINITION if made[name] is not None}
     again = await operator.ask(200, "PUT", "/jobs/daily", definition)
     assert again["version"] == made["version"]
 

@@ -11,6 +11,7 @@ import click
 import pytest
 
 import mainspring
+from mainspring.api.settings import ApiSettings
 from mainspring.cli.local import command as local
 from mainspring.cli.migrate import command as migrate
 from mainspring.cli.worker import command as worker
@@ -41,6 +42,7 @@ def read_by_processes() -> set[str]:
         MAINSPRING_ETCD="e.example:2379",
     )
     Settings.from_environment(required)
+    ApiSettings.from_environment(required)
     read_scheduler_options(required)
     read_worker_options(
         required, pool="default", lanes=None, concurrency=None, grace_seconds=None, status=None
