@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup
 SCENARIO ?= wheel
+MINUTES ?= 60
 # A lock never takes a release younger than this many days: time for a bad one to be noticed and withdrawn.
 COOLDOWN_DAYS := 7
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock proto bench clean
+.PHONY: help setup demo test soak lint format lock proto bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +32,9 @@ demo: setup ## start the embedded stack, migrate it, show the addresses; Ctrl-C 
 
 test: setup ## all tests, on a real Postgres, etcd and Kafka started by the suite
 	@$(BIN)/python -m pytest
+
+soak: setup ## random faults over random traffic: make soak MINUTES=60 SEED=7 (no SEED: a new one)
+	@$(BIN)/python -m tests.robustness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: setup ## ruff, mypy --strict, import-linter, every named query used
 	@$(BIN)/ruff check .

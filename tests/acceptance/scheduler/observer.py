@@ -15,7 +15,8 @@ from typing import NamedTuple
 import asyncpg
 
 _PAUSE_SECONDS = 0.1
-_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+# The last one: the driver takes the parting words of a server for the answer to the next question.
+_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, asyncpg.InternalClientError)
 _SELECT = """
 SELECT shard, epoch, leader, extract(epoch FROM fired_through)::bigint AS mark,
        extract(epoch FROM gap_to)::bigint AS gap_to, extract(epoch FROM clock_timestamp())::float8 AS now,
