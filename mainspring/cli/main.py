@@ -16,6 +16,7 @@ from mainspring.schema.errors import InvalidInput, MainspringError
 # Name on the command line → the module in this package that holds a click command called `command`.
 COMMANDS = {
     "api": "api",
+    "demo": "demo",
     "local": "local",
     "migrate": "migrate",
     "next": "next_times",

@@ -7,7 +7,7 @@ is killed.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -84,10 +84,11 @@ def command(
     keep_up(LocalStack(place, progress=say), place, beside)
 
 
-class _Shown:
+class Shown:
     """Processes with the addresses to show for them."""
 
     def __init__(self, processes: Processes, logs: Path) -> None:
+        self.processes = processes
         self.watch = processes.watch
         self._programs = [child.program for child in processes.children]
         self._logs = logs
@@ -102,15 +103,20 @@ class _Shown:
 
 
 @asynccontextmanager
-async def processes_on(stack: LocalStack, groups: Sequence[Sequence[Program]]) -> AsyncIterator[_Shown]:
+async def processes_on(
+    stack: LocalStack,
+    groups: Sequence[Sequence[Program]],
+    variables: Mapping[str, str] | None = None,
+    note: Callable[[str], None] = say,
+) -> AsyncIterator[Shown]:
     """Every program beside a stack that is ready; the API is the first of them."""
     assert stack.directory is not None
     names = [program.name for group in groups for program in group]
     say(f"starting {', '.join(names)}")
-    variables = development(os.environ) | stack.environment()
-    async with Processes(groups, logs=stack.directory, variables=variables, say=say) as processes:
+    everything = development(os.environ) | stack.environment() | dict(variables or {})
+    async with Processes(groups, logs=stack.directory, variables=everything, say=note) as processes:
         stack.announce(announced(groups))
-        yield _Shown(processes, stack.directory)
+        yield Shown(processes, stack.directory)
 
 
 def announced(groups: Sequence[Sequence[Program]]) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from mainspring.local import procfs
 from mainspring.local.failures import ended, file_errors
 from mainspring.local.probes import says_ready
 from mainspring.local.process import Command, Process, Spawner
@@ -83,6 +84,11 @@ class Child:
     def refuse_the_dead(self) -> None:
         if (death := self.death()) is not None:
             raise death
+
+    def listens(self) -> bool:
+        """Whether it is this one that answers: another program may have taken the port meanwhile."""
+        port = int(self.program.status.rpartition(":")[2])
+        return self.pid is not None and procfs.listens(self.pid, port)
 
     def pause_seconds(self, now: float) -> float:
         """How long to wait after this death."""
@@ -179,10 +185,9 @@ class Processes:
         """Wait for the first good answer."""
         try:
             async with asyncio.timeout(READY_SECONDS):
-                while not await says_ready(child.program.status):
+                while not (child.listens() and await says_ready(child.program.status)):
                     child.refuse_the_dead()
                     await asyncio.sleep(_PROBE_SECONDS)
-                child.refuse_the_dead()  # another program may have taken the port and answered in its place
         except TimeoutError as error:
             raise LocalStackError(
                 f"{child.name} was not ready within {READY_SECONDS:.0f} s", f"its log is {child.log}"

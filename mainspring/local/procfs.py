@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
+_LISTEN = "0A"  # TCP_LISTEN, in /proc/net/tcp
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -88,3 +89,26 @@ def send_exactly(pid: int, start: int, number: signal.Signals) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether this process has a listening socket on the port: that somebody answers there says not who."""
+    listening = {
+        fields[9]
+        for table in ("tcp", "tcp6")
+        for fields in _sockets(table)
+        if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port
+    }
+    try:
+        names = [os.readlink(descriptor) for descriptor in (_PROC / str(pid) / "fd").iterdir()]
+    except OSError:
+        return False
+    return any(f"socket:[{inode}]" in names for inode in listening)
+
+
+def _sockets(table: str) -> list[list[str]]:
+    try:
+        lines = (_PROC / "net" / table).read_text(encoding="ascii").splitlines()[1:]
+    except OSError:
+        return []
+    return [line.split() for line in lines]

@@ -1,4 +1,4 @@
-"""Three ways to wait: to the end whatever happens, for a thread that may be left behind, for all at once."""
+"""Ways to wait: to the end whatever happens, for a thread that may be left behind, for all or one of many."""
 
 from __future__ import annotations
 
@@ -63,3 +63,16 @@ async def together(*jobs: Coroutine[Any, Any, object]) -> None:
                 group.create_task(job, name=f"mainspring-local:{job}")
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from failures
+
+
+async def beside(work: Coroutine[Any, Any, Value], *others: Coroutine[Any, Any, None]) -> Value:
+    """Await `work` while the others run, which never return; whoever fails first ends all of it."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(other, name="mainspring-beside") for other in others]
+            value = await work
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+    return value
