@@ -15,14 +15,17 @@ app = Mainspring()
 
 @app.handler("work")
 async def work(context: Context) -> None:
-    """Takes `seconds`, or `again` when it is not the first attempt; says so when it is stopped before."""
+    """Takes `seconds`, or `again` when it is not the first attempt; says so when it is stopped before.
+    A stubborn one ends well all the same.
+    """
     payload = context.payload
     write(context, "start")
     try:
         await asyncio.sleep(payload["seconds"] if context.attempt == 1 else payload.get("again", 0.1))
     except asyncio.CancelledError:
-        write(context, "stopped")
-        raise
+        if not payload.get("stubborn"):
+            write(context, "stopped")
+            raise
     if context.attempt == payload.get("fails"):
         raise RuntimeError(f"attempt {context.attempt} was to fail")
     write(context, "end")

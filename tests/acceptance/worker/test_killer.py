@@ -29,7 +29,7 @@ async def test_a_killer_is_a_dead_letter_after_five_losses_and_every_innocent_su
     beside = await fleet.register(2, payload={"seconds": 0, "again": 2}, schedule=later)
     [killer] = await fleet.register(handler="kill", payload={"seconds": 1}, schedule=later)
     await _lost_before(fleet, [*beside, killer])
-    fresh = await fleet.register(20, payload={"seconds": 2, "again": 2})
+    fresh = await fleet.register(20, payload={"seconds": 6, "again": 1})
     async with _supervised(fleet):
         verdict = await fleet.verdict([*beside, *fresh, killer])
     runs = await fleet.books.runs()

@@ -14,7 +14,7 @@ async def test_a_worker_taken_for_dead_changes_nothing_when_it_wakes_and_begins_
     occurrences = await fleet.register(50, payload={"seconds": 1})
     occurrences += await fleet.register(20, payload={"seconds": 300})
     await until(lambda: _succeeded(fleet, 50), "the short runs have ended, and Postgres knows", pause=0.1)
-    late = await fleet.register(30, payload={"seconds": 2})
+    late = await fleet.register(30, payload={"seconds": 2, "stubborn": True})
     await fleet.under_way(sleeper, 50)
     sleeper.pause()
     fleet.killed.add(sleeper.identity)
