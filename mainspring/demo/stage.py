@@ -148,5 +148,4 @@ def tries(url: str) -> Sequence[str]:
         f"  curl -s '{base}/jobs/every-second/runs?limit=3'",
         f"  curl -s -X POST {base}/jobs/every-minute/trigger",
         f"  curl -s {base}/dead-letters:summary",
-        f"  curl -s {url}/openapi.json",
     ]

@@ -17,7 +17,7 @@ _STYLES = {"": "", "bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[31m", "good
 _RESET = "\x1b[0m"
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 LINE_EVERY_SECONDS = 2
-_EVENTS = 6
+_FEWEST_EVENTS, _MOST_EVENTS = 2, 8
 
 
 class Line(NamedTuple):
@@ -39,8 +39,22 @@ class Clock:
         return f"{_minutes(self.elapsed)}{whole}"
 
 
-def frame(clock: Clock, picture: Picture, events: Sequence[str], tries: Sequence[str]) -> list[Line]:
-    """The whole picture; what stands last is what a small window leaves out."""
+def frame(
+    clock: Clock, picture: Picture, events: Sequence[str], tries: Sequence[str], height: int
+) -> list[Line]:
+    """The whole picture, with as many of the newest events as there is room for."""
+    head = _head(clock, picture)
+    room = height - len(head) - len(tries) - 2
+    newest = events[-max(_FEWEST_EVENTS, min(_MOST_EVENTS, room)) :]
+    return [
+        *head,
+        *(Line(event, "good") for event in newest),
+        *([Line()] if newest else []),
+        *(Line(each, "dim") for each in tries),
+    ]
+
+
+def _head(clock: Clock, picture: Picture) -> list[Line]:
     late = "" if picture.behind < 2 else f"   the furthest behind by {picture.behind:.1f} s"
     return [
         Line(f"Mainspring  {clock}   Ctrl-C ends it with a summary", "bold"),
@@ -50,12 +64,9 @@ def frame(clock: Clock, picture: Picture, events: Sequence[str], tries: Sequence
         Line(f"lateness      {_lateness(picture)}, from due to started, in the last 10 s"),
         Line(f"leaders       {_leaders(picture)}{late}", "bad" if late else ""),
         Line(),
-        Line(f"{'job':<16} {'when':<22} {'ok':>5} {'else':>5}   last run", "dim"),
+        Line(f"{'job':<16} {'when':<21} {'ok':>5} {'else':>5}  last run, late by", "dim"),
         *(Line(_row(row)) for row in picture.rows),
         Line(),
-        *(Line(event, "good") for event in events[-_EVENTS:]),
-        *([Line()] if events else []),
-        *(Line(each, "dim") for each in tries),
     ]
 
 
@@ -82,10 +93,10 @@ def _row(row: Row) -> str:
     if last is None:
         shown = "-"
     else:
-        late = "" if last.lateness is None else f", {seconds(last.lateness)} late"
+        late = "" if last.lateness is None else f", {seconds(last.lateness)}"
         again = f", attempt {last.attempt}" if last.attempt > 1 else ""
         shown = f"{last.scheduled_at:%H:%M:%S} {last.status}{again}{late}"
-    return f"{row.name:<16} {row.when:<22} {row.succeeded:>5} {row.others:>5}   {shown}"
+    return f"{row.name:<16} {row.when:<21} {row.succeeded:>5} {row.others:>5}  {shown}"
 
 
 def seconds(value: float | None) -> str:
@@ -109,7 +120,8 @@ class Screen:
 
     def show(self, clock: Clock, picture: Picture, tries: Sequence[str]) -> None:
         if self.live:
-            self._draw(frame(clock, picture, self._events, tries))
+            height = shutil.get_terminal_size().lines
+            self._draw(frame(clock, picture, self._events, tries, height))
         elif clock.elapsed - self._said_at >= LINE_EVERY_SECONDS - 0.5:
             self._said_at = clock.elapsed
             self.say(one_line(clock, picture))

@@ -36,7 +36,7 @@ from mainspring.local.process import Command, Process, Spawner
 from mainspring.local.waiting import to_the_end, together
 from mainspring.schema.errors import LocalStackError
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 _WATCH_SECONDS = 0.1
 _PROBE_SECONDS = 0.05
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
