@@ -29,6 +29,8 @@ class Finding:
     text: str
     may_come: bool = False
     """Not kept yet, but waiting may help."""
+    reached: bool = True
+    """False: the window was too short for it."""
 
 
 def judge(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
@@ -48,7 +50,7 @@ def judge_once(sample: Sample, facts: Facts) -> Finding:
         coming = f"; the next one is due at {following:%H:%M:%S} UTC" if following else ""
         return Finding(sample.name, kept=True, text=f"not due in the window{coming}")
     wrong = _wrong(sample, facts, instants)
-    done = f"{_times(len(instants))} due, and ran exactly once each time"
+    done = f"due {_times(len(instants))}, and ran exactly once each time"
     if len(instants) == 1:
         done = f"due at {instants[0]:%H:%M:%S} UTC, and ran exactly once"
     return _finding(sample, wrong, done)
@@ -75,7 +77,7 @@ def judge_dead(sample: Sample, facts: Facts) -> Finding:
         if calls[instant] > max(len(runs), 1):
             called_twice.append(instant)
     wrong = _Wrong([("is not in the dead letters", lost)], [("succeeded", odd), (_BEHIND, called_twice)])
-    done = f"{_times(len(instants))} due, each {RETRIES + 1} attempts and a dead letter"
+    done = f"due {_times(len(instants))}, each time {RETRIES + 1} attempts and a dead letter"
     return _finding(sample, wrong, done)
 
 
@@ -97,7 +99,8 @@ def judge_march(sample: Sample, facts: Facts) -> Finding:
 def judge_takeover(takeover: Takeover | None) -> Finding:
     subject = "takeover"
     if takeover is None:
-        return Finding(subject, kept=False, text="the window ended before a leader was killed")
+        text = "the window ended before a leader was killed"
+        return Finding(subject, kept=False, text=text, reached=False)
     lost = f"{takeover.killed} led {takeover.shards} shards when it was killed"
     if takeover.taken_seconds is None:
         return Finding(subject, kept=False, text=f"{lost}, and not all of them were taken", may_come=True)

@@ -15,10 +15,7 @@ from mainspring.demo.watching import percentile
 def summary(samples: Sequence[Sample], facts: Facts, findings: Sequence[Finding]) -> list[str]:
     """What was promised, what happened, the figures, and the verdict last."""
     window = f"{facts.after:%H:%M:%S} to {facts.through:%H:%M:%S} UTC"
-    lines = [
-        f"  {'kept  ' if finding.kept else 'BROKEN'}  {finding.subject:<16} {finding.text}"
-        for finding in findings
-    ]
+    lines = [f"  {_mark(finding):<7}  {finding.subject:<16} {finding.text}" for finding in findings]
     broken = [finding.subject for finding in findings if not finding.kept]
     verdict = f"Not everything that was promised happened: {', '.join(broken)}."
     return [
@@ -30,6 +27,12 @@ def summary(samples: Sequence[Sample], facts: Facts, findings: Sequence[Finding]
         "",
         verdict if broken else "Everything that was promised happened.",
     ]
+
+
+def _mark(finding: Finding) -> str:
+    if finding.kept:
+        return "kept"
+    return "BROKEN" if finding.reached else "not yet"
 
 
 def _figures(samples: Sequence[Sample], facts: Facts) -> list[str]:

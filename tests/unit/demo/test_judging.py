@@ -85,7 +85,7 @@ def test_what_was_promised_and_happened_is_kept_and_the_summary_says_so() -> Non
     ]
     lines = summary(SAMPLES, facts, findings)
     assert lines[-1] == "Everything that was promised happened."
-    assert any("every-second     35 times due, and ran exactly once each time" in line for line in lines)
+    assert any("every-second     due 35 times, and ran exactly once each time" in line for line in lines)
     assert not any("BROKEN" in line for line in lines)
 
 
