@@ -27,8 +27,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## start the embedded stack, migrate it, show the addresses; Ctrl-C ends it
-	@$(BIN)/mainspring up
+demo: setup ## everything at work, live, a leader killed after 15 s; make demo SECONDS=30 ends by itself
+	@$(BIN)/mainspring demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: setup ## all tests, on a real Postgres, etcd and Kafka started by the suite
 	@$(BIN)/python -m pytest

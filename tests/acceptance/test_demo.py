@@ -46,14 +46,12 @@ def test_the_demo_keeps_its_promises_and_its_curl_lines_work(tmp_path: Path) -> 
     assert code == 0, shown.read_text() + said.read_text()
     assert "BROKEN" not in summary
     assert summary.endswith("Everything that was promised happened.\n")
-    assert re.search(r"kept +every-second +(29|3\d) times due, and ran exactly once each time", summary)
-    assert re.search(
-        r"kept +takeover +(scheduler-[12]) led \d+ shards when it was killed; scheduler-[12] took \d+",
-        summary,
-    )
-    assert re.search(
-        r"kept +always-fails +\d times due, each 2 attempts and a dead letter|twice due", summary
-    )
+    for fact in (
+        r"kept +every-second +due (29|3\d) times, and ran exactly once each time",
+        r"kept +always-fails +due \w+( times)?, each time 2 attempts and a dead letter",
+        r"kept +takeover +(scheduler-[12]) led \d+ shards when it was killed; (?!\1)scheduler-[12] took \d+",
+    ):
+        assert re.search(fact, summary), summary
     until_gone(everyone)
 
 

@@ -127,8 +127,7 @@ def test_up_again_finds_everything_as_it_was_and_another_number_of_shards_is_ref
         assert_one_line(held, f"{place} is held by process {command.process.pid} ")
         # What never was ready is a mistake, which is named; nothing is started again for ever.
         mistaken = execute(
-            [MAINSPRING, "up", "--ephemeral", "--schedulers", "0", "--workers", "1"]
-            + ["--api", "127.0.0.1:0", "--app", "nosuchmodule:app"],
+            [MAINSPRING, "up", "--ephemeral", *ONE_OF_EACH, "--app", "nosuchmodule:app"],
             **variables_of(place),
         )
         assert_one_line(
