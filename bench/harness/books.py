@@ -16,6 +16,7 @@ from typing import NamedTuple
 import asyncpg
 
 from bench.harness.cluster import Cluster, progress
+from bench.harness.keys import run_key
 from mainspring.schema.states import Outcome
 
 PATIENCE_SECONDS = 60.0
@@ -55,8 +56,8 @@ class Runs:
     def __len__(self) -> int:
         return len(self.job_ids)
 
-    def keys(self) -> set[tuple[int, int]]:
-        return set(zip(self.job_ids, self.scheduled, strict=True))
+    def keys(self) -> set[int]:
+        return set(map(run_key, self.job_ids, self.scheduled))
 
     def start_lateness_ms(self) -> list[float]:
         """From due to started, in order of size."""

@@ -72,7 +72,7 @@ class Chart:
     def _axes(self, drawn: Sequence[Series]) -> list[str]:
         points = [point for each in drawn for point in each.points]
         across = [x for x, _ in points] + [x for x, _ in self.marks]
-        left, right = min(across), max(across)
+        left, right = min(0.0, *across), max(across)
         right = right if right > left else left + 1
         top = max(max(y for _, y in points), 1e-9)
         bottom = min((y for _, y in points if y > 0), default=top / 10) if self.logarithmic else 0.0

@@ -71,7 +71,7 @@ class Child:
 
     def __init__(self, cluster: Cluster, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
         self._address = f"{HOST}:{free_port()}"
-        self.killed = False
+        self.ended = False
         self._log = Path(tempfile.mkstemp(prefix="mainspring-bench-", suffix=".log")[1])
         program = Path(sys.executable).with_name("mainspring")
         with self._log.open("wb") as output:
@@ -108,8 +108,9 @@ class Child:
 
     def stop(self) -> None:
         """SIGTERM, and wait; the log is kept only if it did not end well."""
-        if self.killed:
+        if self.ended:
             return
+        self.ended = True
         self._child.terminate()
         if self._child.wait(timeout=_STOP_SECONDS) == 0:
             self._log.unlink()
@@ -118,7 +119,7 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL, and gone when this returns."""
-        self.killed = True
+        self.ended = True
         self._child.kill()
         self._child.wait()
         self._log.unlink()

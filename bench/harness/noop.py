@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from pathlib import Path
 
+from bench.harness.keys import run_key
 from mainspring.worker import Context, Mainspring
 
 DIRECTORY_VARIABLE = "BENCH_EXECUTIONS"
@@ -38,10 +39,10 @@ def write() -> None:
     del _noted[:]
 
 
-def executions(directory: Path) -> Counter[tuple[int, int]]:
-    """How often each run, by job and instant, was executed by any of the workers."""
-    found: Counter[tuple[int, int]] = Counter()
+def executions(directory: Path) -> Counter[int]:
+    """How often each run was executed by any of the workers."""
+    found: Counter[int] = Counter()
     for file in directory.iterdir():
         numbers = array("q", file.read_bytes())
-        found.update(zip(numbers[::2], numbers[1::2], strict=True))
+        found.update(map(run_key, numbers[::2], numbers[1::2]))
     return found

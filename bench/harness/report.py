@@ -52,8 +52,11 @@ def page(found: Mapping[str, Any], charts: Iterable[Chart]) -> str:
         for name, value in found.items()
         if not isinstance(value, (dict, list)) and name != "scenario"
     }
+    lateness = {name: value for name, value in found.items() if name.endswith("_lateness_ms")}
     nested = {
-        name: value for name, value in found.items() if isinstance(value, dict) and name != "environment"
+        name: value
+        for name, value in found.items()
+        if isinstance(value, dict) and name != "environment" and name not in lateness
     }
     environment = dict(found["environment"])
     environment |= environment.pop("servers", {})
@@ -63,6 +66,7 @@ def page(found: Mapping[str, Any], charts: Iterable[Chart]) -> str:
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1>{stopped}",
         _table(figures),
+        *((f"<h2>lateness in milliseconds</h2>{_grid(lateness)}",) if lateness else ()),
         *(f"<h2>{escape(_words(name))}</h2>{_table(value)}" for name, value in nested.items()),
         *(f"<figure>{chart.svg()}</figure>" for chart in charts),
         f"<h2>environment</h2>{_table(environment)}",
@@ -140,6 +144,19 @@ def _table(values: Mapping[str, Any]) -> str:
         for name, value in values.items()
     )
     return f"<table>{''.join(rows)}</table>"
+
+
+def _grid(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """A row for each kind, with the same columns."""
+    columns = list(next(iter(rows.values())))
+    head = "".join(f"<th>{escape(_words(column))}</th>" for column in ("", *columns))
+    body = (
+        f"<tr><th>{escape(_words(name.removesuffix('_lateness_ms')))}</th>"
+        + "".join(f"<td>{escape(_shown(row[column]))}</td>" for column in columns)
+        + "</tr>"
+        for name, row in rows.items()
+    )
+    return f"<table><tr>{head}</tr>{''.join(body)}</table>"
 
 
 def _words(name: str) -> str:

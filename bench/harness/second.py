@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from bench.harness import books, topics
 from bench.harness.books import Runs
 from bench.harness.cluster import Child, Cluster, SchedulerProcess, WorkerProcess, progress
 from bench.harness.interrupt import EXIT_CODE, Interrupt
+from bench.harness.keys import run_key
 from bench.harness.noop import DIRECTORY_VARIABLE, executions
 from bench.harness.percentiles import in_words, summary
 from bench.harness.processes import Usage, Watch
@@ -39,7 +40,7 @@ class Seen:
     durable_at: float | None
     published: Published
     runs: Runs
-    executed: Counter[tuple[int, int]]
+    executed: Counter[int]
     usage: list[Usage] = field(default_factory=list)
 
 
@@ -81,7 +82,7 @@ class Fleet:
 
     @property
     def alive(self) -> list[SchedulerProcess]:
-        return [scheduler for scheduler in self.schedulers if not scheduler.killed]
+        return [scheduler for scheduler in self.schedulers if not scheduler.ended]
 
     async def stop(self) -> None:
         """Schedulers first, so that nothing more is published while the workers finish."""
@@ -145,23 +146,22 @@ def measures(ids: Sequence[int], seen: Seen) -> dict[str, Any]:
         "publish_lateness_ms": summary(seen.published.lateness_ms()),
         "start_lateness_ms": summary(seen.runs.start_lateness_ms()),
         "durable_lateness_ms": summary(seen.runs.durable_lateness_ms()),
-        **counted([(job_id, round(seen.due * 1_000_000)) for job_id in ids], seen),
+        **counted((run_key(job_id, round(seen.due * 1_000_000)) for job_id in ids), seen),
         "processes": [asdict(each) for each in seen.usage],
     }
 
 
-def counted(expected: Sequence[tuple[int, int]], seen: Seen) -> dict[str, int]:
+def counted(expected: Iterable[int], seen: Seen) -> dict[str, int]:
     """Lost, and twice, against the runs that had to be."""
     succeeded = seen.runs.keys()
-    published = Counter(zip(seen.published.job_ids, seen.published.scheduled, strict=True))
     return {
         "lost": sum(1 for key in expected if key not in succeeded or key not in seen.executed),
         "executed_twice": _twice(seen.executed),
-        "published_twice": _twice(published),
+        "published_twice": _twice(seen.published.counts()),
     }
 
 
-def _twice(counts: Mapping[tuple[int, int], int]) -> int:
+def _twice(counts: Mapping[int, int]) -> int:
     return sum(count - 1 for count in counts.values() if count > 1)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.harness.cluster import Cluster
+from bench.harness.keys import run_key
 from mainspring.schema.messages import decode
 from mainspring.schema.states import Lane, topic_of
 
@@ -54,6 +56,10 @@ class Published:
         self.shards.append(message.shard)
         self.epochs.append(message.epoch)
         self.appended.append(record.appended_ms / 1000)
+
+    def counts(self) -> Counter[int]:
+        """How often each run was published."""
+        return Counter(map(run_key, self.job_ids, self.scheduled))
 
     def lateness_ms(self) -> list[float]:
         """From due to appended, in order of size."""
