@@ -70,13 +70,13 @@ class Gates:
         found = Jobs()
         if not concerned:
             return found
-        wanted = {message.job.job_id: message.job.version for message in concerned}
-        rows = await self._connection.fetch(query("jobs_as_they_are"), sorted(wanted))
+        wanted = {(message.job.job_id, message.job.version) for message in concerned}
+        rows = await self._connection.fetch(query("jobs_as_they_are"), sorted({each for each, _ in wanted}))
         there = {row["id"]: row for row in rows}
         stopped = [job_id for job_id, row in there.items() if JobStatus(row["status"]) in _STOPPED]
         # Without the lock a resume could look for recalled runs before this one is there.
         held = await self._hold(stopped) if stopped else set()
-        for job_id, version in wanted.items():
+        for job_id, version in wanted:
             row = there.get(job_id)
             if row is None:
                 found.stopped[job_id] = "the job is gone"

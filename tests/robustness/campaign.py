@@ -23,6 +23,7 @@ from tests.robustness.world import World
 
 HISTORY = "history.pickle"
 _CLOSING_SECONDS = 4
+_TOLD_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Plan:
     settle: tuple[float, float] = (1.0, 3.0)
     longest: float = 5.0
     """The longest that anything is away."""
+
+    @property
+    def waits_for_books(self) -> bool:
+        """What was lost from a topic is found after two minutes."""
+        return self.seconds is not None
 
     def is_over(self, faults: int, began: float) -> bool:
         if self.seconds is not None:
@@ -52,6 +58,8 @@ async def carry_out(
         stop, began = asyncio.Event(), time.monotonic()
         async with asyncio.TaskGroup() as clients:
             clients.create_task(traffic.run(stop), name="traffic")
+            if plan.seconds is not None:
+                clients.create_task(_tell(world, traffic, stop, began, progress), name="progress")
             try:
                 while not plan.is_over(len(faults.done), began):
                     fault = await faults.next()
@@ -60,11 +68,27 @@ async def carry_out(
                 stop.set()
         closes_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=_CLOSING_SECONDS)
         await traffic.close(closes_at)
-        await world.quiet(closes_at.timestamp())
+        await world.quiet(closes_at.timestamp(), books=plan.waits_for_books)
         progress("all is quiet")
         history = await collect(world, plan.seed, closes_at.timestamp(), traffic.operations, faults.done)
+        history.books_judged = plan.waits_for_books
     (directory / HISTORY).write_bytes(pickle.dumps(history))
     return history
+
+
+async def _tell(
+    world: World, traffic: Traffic, stop: asyncio.Event, began: float, progress: Callable[[str], None]
+) -> None:
+    """How it goes, every ten seconds."""
+    while not stop.is_set():
+        before = len(world.journal.lines)
+        await asyncio.sleep(_TOLD_SECONDS)
+        lag = time.time() - min((row.mark for row in world.watcher.shards.values()), default=0)
+        rate = (len(world.journal.lines) - before) / 2 / _TOLD_SECONDS
+        progress(
+            f"{time.monotonic() - began:.0f} s: {rate:.0f} runs/s, {len(traffic.operations)} operations, "
+            f"the last mark {lag:.1f} s ago"
+        )
 
 
 def figures(case: Case) -> str:

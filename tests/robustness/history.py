@@ -126,6 +126,8 @@ class History:
     double_leads: list[tuple[int, int]] = field(default_factory=list)
     lives: dict[str, str] = field(default_factory=dict)
     """Which process a worker's life was of."""
+    books_judged: bool = False
+    """Whether the bookkeeper has had its time."""
     complaints: list[str] = field(default_factory=list)
     """What no process should ever log."""
 

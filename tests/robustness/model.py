@@ -157,7 +157,7 @@ def _is_sure(
 ) -> bool:
     """Whether nothing can have kept it from having a run."""
     if following is not None:
-        put_off = last.overlap in ("queue_one", "cancel_running") or _disturbed(faults, due, following)
+        put_off = last.overlap in ("queue_one", "cancel_running") or _disturbed(faults, due, published)
         if put_off or published >= following.committed_at:
             return False
     if any(
@@ -169,10 +169,10 @@ def _is_sure(
     return late <= last.grace or (last.missed_window == "RUN_ALL" and late <= _CERTAIN_LATE_SECONDS)
 
 
-def _disturbed(faults: Sequence[Fault], due: float, following: Version) -> bool:
+def _disturbed(faults: Sequence[Fault], due: float, published: float) -> bool:
     """A topic that takes nothing has its messages put off as timers, which a pause or a delete takes away."""
     return any(
-        fault.part in _DISTURBS_KAFKA and fault.begin <= following.committed_at and fault.end >= due - 5
+        fault.part in _DISTURBS_KAFKA and fault.begin <= published and fault.end >= due - 5
         for fault in faults
     )
 

@@ -336,7 +336,9 @@ def books(case: Case) -> Iterator[str]:
     """A term that is cut off may have published what it could not count; its successor counts it again."""
     for second in case.history.seconds:
         surplus = second.published - second.written_off - second.taken - second.repaired
-        if surplus and not _is_disturbed(case, second.shard, second.second):
+        if surplus > 0 and case.history.books_judged:
+            yield f"{second} is short, and the books are judged"
+        elif surplus and not _is_disturbed(case, second.shard, second.second):
             yield f"{second}, and nothing was broken then"
         if second.repaired and not any(fault.kind == "records.delete" for fault in case.history.faults):
             yield f"{second} was repaired, and nothing was lost"

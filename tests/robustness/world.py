@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,6 @@ from mainspring.registry import Registry, Runs
 from mainspring.schema.migrate import migrate
 from mainspring.settings import KafkaSettings
 from tests.acceptance.processes import MainspringProcess
-from tests.acceptance.waiting import until
 from tests.acceptance.worker import groups
 from tests.acceptance.worker.journal import VARIABLE, Journal
 from tests.acceptance.worker.proxy import Proxy
@@ -30,6 +30,7 @@ SHARDS = 8
 SCHEDULERS = WORKERS = 2
 CONCURRENCY = 150
 AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+QUIET_SECONDS, BOOKS_SECONDS = 300.0, 1800.0
 ANSWER_SECONDS = 20.0
 """After this an operation is not waited for any longer: nobody knows what became of it."""
 
@@ -116,30 +117,36 @@ class World:
     def is_behind_proxy(self, process: MainspringProcess) -> bool:
         return process.pid in self._behind_proxy
 
-    async def quiet(self, closes_at: float) -> None:
-        """Wait until nothing is due, under way or unread: twice, and nothing came between."""
-        before = None
+    async def quiet(self, closes_at: float, *, books: bool) -> None:
+        """Wait until nothing is due, under way or unread, twice; if asked, until the books are judged too."""
+        deadline = time.monotonic() + (BOOKS_SECONDS if books else QUIET_SECONDS)
+        before = -1
         while True:
-            await until(
-                lambda: self._is_settled(closes_at), "nothing is due and nothing under way", pause=0.5
-            )
-            await until(lambda: groups.is_read_to_the_end(self.kafka, self.pool), "all is read", pause=0.5)
-            now = await self.database.fetchval("SELECT count(*) FROM runs")
-            if now == before and await self._is_settled(closes_at):
+            busy = await self._busy(closes_at, books=books)
+            runs = busy.pop("runs", -1)
+            if not any(busy.values()) and runs == before:
                 return
-            before = now
+            before = -1 if any(busy.values()) else runs
+            if time.monotonic() > deadline:
+                raise AssertionError(f"it does not become quiet: {busy}")
+            await asyncio.sleep(0.5)
 
-    async def _is_settled(self, closes_at: float) -> bool:
+    async def _busy(self, closes_at: float, *, books: bool) -> dict[str, int]:
+        """What is still to be done, and how many runs there are."""
         if self.watching.done():
             self.watching.result()
         try:
-            row = await self.database.fetchrow(_BUSY)
+            row = await self.database.fetchrow(_BUSY, books)
         except AWAY:
-            return False
+            return {"postgres": 1}
         assert row is not None
-        last, *busy = row
-        shards = self.watcher.shards.values()
-        return not any(busy) and all(row.mark > closes_at and row.seen > last for row in shards)
+        busy = dict(row)
+        last = busy.pop("last")
+        behind = [
+            shard for shard, row in self.watcher.shards.items() if row.mark <= closes_at or row.seen <= last
+        ]
+        unread = not await groups.is_read_to_the_end(self.kafka, self.pool)
+        return busy | {"behind": len(behind), "unread": int(unread)}
 
     def _launch(
         self, kind: str, among: list[MainspringProcess], variables: dict[str, str], *options: str
@@ -181,10 +188,14 @@ async def _make_database(server: str) -> str:
     return dsn
 
 
-# The timers of a paused job stand until it is resumed.
+# The timers of a paused job stand until it is resumed. Claims are counted into the books half a minute later.
 _BUSY = """
 SELECT
-    (SELECT coalesce(max(changed::text::bigint), 0) FROM jobs),
-    (SELECT count(*) FROM timers JOIN jobs ON jobs.id = job_id AND status NOT IN ('paused', 'deleted')),
-    (SELECT count(*) FROM claims WHERE finished_at IS NULL AND reaped_at IS NULL)
+    (SELECT count(*) FROM runs) AS runs,
+    (SELECT coalesce(max(changed::text::bigint), 0) FROM jobs) AS last,
+    (SELECT count(*) FROM timers JOIN jobs ON jobs.id = job_id AND status NOT IN ('paused', 'deleted'))
+        AS timers,
+    (SELECT count(*) FROM claims WHERE finished_at IS NULL AND reaped_at IS NULL) AS claims,
+    (SELECT count(*) FROM claims, books WHERE $1::boolean AND claimed_at >= counted_through) AS uncounted,
+    (SELECT count(*) FROM ledger WHERE $1 AND published - written_off > claimed + repaired) AS short
 """

@@ -50,6 +50,18 @@ async def test_a_pause_binds_also_where_the_recall_list_does_not_reach(bench: Be
     assert await bench.statuses(job) == [(0, 1, "recalled")]
 
 
+async def test_an_edit_binds_the_older_of_two_messages_of_one_claim(bench: Bench) -> None:
+    """Both are looked at, the newer one changes nothing, and must not speak for the other."""
+    job = await bench.job(payload="old")
+    older = await bench.message(job)
+    edited = await bench.registry.edit(1, job.id, {"payload": "new"})
+    newer = await bench.message(edited, 1)
+    recorder = Recorder()
+    hands = await bench.hands(recorder.app)
+    await hands.work(older, newer)
+    assert recorder.payloads == ["new", "new"]
+
+
 async def test_what_was_resumed_before_the_claim_runs(bench: Bench) -> None:
     job = await bench.job()
     message = await bench.message(job)
