@@ -288,24 +288,37 @@ class LogSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Everything one process was told."""
+class WorkerSettings:
+    """Everything a worker was told; etcd is the schedulers'."""
 
     postgres: PostgresSettings
     kafka: KafkaSettings
-    etcd: EtcdSettings
     log: LogSettings = field(default_factory=LogSettings)
     shards: int | None = None
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str]) -> Self:
-        return cls(
-            postgres=PostgresSettings.from_environment(variables),
-            kafka=KafkaSettings.from_environment(variables),
-            etcd=EtcdSettings.from_environment(variables),
-            log=LogSettings.from_environment(variables),
-            shards=Environment(variables).integer("SHARDS", 1, MAXIMUM_SHARDS),
-        )
+        return cls(**_common(variables))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(WorkerSettings):
+    """Everything a scheduler was told."""
+
+    etcd: EtcdSettings
+
+    @classmethod
+    def from_environment(cls, variables: Mapping[str, str]) -> Self:
+        return cls(**_common(variables), etcd=EtcdSettings.from_environment(variables))
+
+
+def _common(variables: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "postgres": PostgresSettings.from_environment(variables),
+        "kafka": KafkaSettings.from_environment(variables),
+        "log": LogSettings.from_environment(variables),
+        "shards": Environment(variables).integer("SHARDS", 1, MAXIMUM_SHARDS),
+    }
 
 
 def describe(settings: object) -> dict[str, str]:

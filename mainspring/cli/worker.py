@@ -15,7 +15,7 @@ import structlog
 import uvloop
 
 from mainspring import logs
-from mainspring.settings import Settings, describe
+from mainspring.settings import WorkerSettings, describe
 from mainspring.worker.app import Mainspring, load_app
 from mainspring.worker.builtin import HttpHandlerSettings, builtin_handlers, make_producer
 from mainspring.worker.process import Worker
@@ -63,7 +63,7 @@ def command(
     what is running within the grace and hands back the rest; a second one hands back at once. Where Postgres
     and Kafka are, the MAINSPRING_… variables say.
     """
-    settings = Settings.from_environment(os.environ)
+    settings = WorkerSettings.from_environment(os.environ)
     options = read_options(
         os.environ,
         pool=pool,

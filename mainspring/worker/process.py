@@ -27,7 +27,7 @@ from mainspring.schema.cluster import verify_shards
 from mainspring.schema.errors import DatabaseUnavailable, KafkaUnavailable, TopicRefused
 from mainspring.schema.states import Lane, dead_topic_of, topic_of
 from mainspring.serving import Health, StatusServer
-from mainspring.settings import Settings
+from mainspring.settings import WorkerSettings
 from mainspring.worker.app import Handler, Mainspring
 from mainspring.worker.claiming import DeclaredDead
 from mainspring.worker.context import ContextServices
@@ -74,7 +74,7 @@ class Worker:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: WorkerSettings,
         options: WorkerOptions,
         app: Mainspring,
         handlers: Mapping[str, Handler],

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from mainspring.schema.errors import InvalidSetting
-from mainspring.settings import KafkaSettings, PostgresSettings, Settings, TlsFiles, describe, masked_dsn
+from mainspring.settings import (
+    KafkaSettings,
+    PostgresSettings,
+    Settings,
+    TlsFiles,
+    WorkerSettings,
+    describe,
+    masked_dsn,
+)
 
 WHOLE = {
     "MAINSPRING_POSTGRES_DSN": "postgresql://ada:hunter2@db.example:5432/jobs",
@@ -180,3 +188,11 @@ def test_postgres_tls_modes_check_what_their_names_say(
 def test_without_a_mode_the_dsn_decides_about_tls() -> None:
     assert PostgresSettings(dsn="postgresql://db/jobs").ssl() is None
     assert PostgresSettings(dsn="postgresql://db/jobs", tls_mode="disable").ssl() is False
+
+
+def test_a_worker_needs_no_etcd_and_a_scheduler_does() -> None:
+    variables = {"MAINSPRING_POSTGRES_DSN": "postgresql://db/jobs", "MAINSPRING_KAFKA": "k:9092"}
+    assert WorkerSettings.from_environment(variables).kafka.brokers == ("k:9092",)
+    with pytest.raises(InvalidSetting) as refused:
+        Settings.from_environment(variables)
+    assert refused.value.field == "MAINSPRING_ETCD"
