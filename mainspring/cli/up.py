@@ -22,7 +22,7 @@ from mainspring.schema.migrate import MigrationResult, migrate
 from mainspring.schema.sharding import MAXIMUM_SHARDS
 from mainspring.settings import PREFIX, Environment, PostgresSettings
 
-URL = f"{PREFIX}URL"
+URL = "MAINSPRING_URL"
 
 shards_option = click.option(
     "--shards",

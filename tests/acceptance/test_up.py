@@ -30,9 +30,10 @@ ONE_OF_EACH = ("--schedulers", "1", "--workers", "1", "--api", "127.0.0.1:0")
 
 
 @contextmanager
-def started(log: Path, *arguments: object) -> Iterator[Foreground]:
+def started(log: Path, *arguments: object, place: Path | None = None) -> Iterator[Foreground]:
     with log.open("wb") as output:
-        process = subprocess.Popen([MAINSPRING, "up", *map(str, arguments)], env=own(), stderr=output)
+        command = [MAINSPRING, "up", *map(str, arguments)]
+        process = subprocess.Popen(command, cwd=place, env=own(), stderr=output)
     try:
         yield Foreground(process, log)
     finally:

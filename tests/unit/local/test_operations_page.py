@@ -12,8 +12,10 @@ import pytest
 
 import mainspring
 from mainspring.api.settings import ApiSettings
+from mainspring.cli.demo import command as demo
 from mainspring.cli.local import command as local
 from mainspring.cli.migrate import command as migrate
+from mainspring.cli.up import command as up
 from mainspring.cli.worker import command as worker
 from mainspring.scheduler.settings import read_options as read_scheduler_options
 from mainspring.settings import Settings
@@ -69,7 +71,7 @@ def test_the_page_names_the_variables_that_the_code_reads_and_no_others() -> Non
     assert named - known == set(), "in docs/operations.md, but read by nobody"
 
 
-@pytest.mark.parametrize("group", [local, migrate, worker], ids=["local", "migrate", "worker"])
+@pytest.mark.parametrize("group", [local, migrate, worker, up, demo], ids=lambda group: group.name)
 def test_the_page_names_every_option(group: click.Command) -> None:
     commands = group.commands.values() if isinstance(group, click.Group) else [group]
     options = {option for each in commands for parameter in each.params for option in parameter.opts}
