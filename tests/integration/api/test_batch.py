@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -208,3 +209,16 @@ async def test_chunks_are_cut_by_content_and_not_by_the_network(size: int) -> No
 
     found = [[(line.number, line.text) for line in chunk] async for chunk in cut(parts(), 10, 2, 1000)]
     assert found == [[(1, b"a"), (3, b"bb")], [(4, b"ccc"), (5, None)], [(6, b"e"), (7, None)]]
+
+
+async def test_a_line_without_an_end_is_not_kept() -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            yield b"x" * 64_000
+
+    tracemalloc.start()
+    found = [chunk async for chunk in cut(parts(), 100_000, 10, 1_000_000)]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [(line.number, line.text) for line in found[0]] == [(1, None)]
+    assert peak < 2_000_000
