@@ -43,7 +43,7 @@ class Environment:
             f"platform  {self.platform}",
             f"Python    {self.python}",
             f"commit    {self.commit or 'not a git checkout'}",
-            *(f"{name:<10}{what}" for name, what in self.servers.items()),
+            *(f"{name:<9} {what}" for name, what in self.servers.items()),
         ]
 
 
