@@ -21,11 +21,12 @@ with its last, so it is there exactly if the effect is.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import threading
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
@@ -52,6 +53,7 @@ LONGEST_LINE = 8192
 """In bytes, as the table has it."""
 LARGEST_RESULT = 262_144
 
+_UNDO_SECONDS = 2.0  # less than a handler is given to end
 _LEVELS = tuple(level for level in LogLevel if level is not LogLevel.PROGRESS)
 _making = threading.Lock()
 
@@ -277,7 +279,7 @@ async def _effect_transaction(pool: Pool, message: Message) -> AsyncIterator[Con
         try:
             yield connection
         except BaseException:
-            await _undo(transaction)
+            await _undo(connection, transaction)
             raise
         with database_errors():
             await _commit_effect(connection, transaction, message)
@@ -301,10 +303,10 @@ async def _record_effect(connection: Connection, message: Message) -> Transactio
     try:
         recorded = await connection.fetchval(query("record_effect"), *_occurrence(message), message.attempt)
     except BaseException:
-        await _undo(transaction)
+        await _undo(connection, transaction)
         raise
     if recorded is None:
-        await _undo(transaction)
+        await _undo(connection, transaction)
         raise EffectExists
     return transaction
 
@@ -315,16 +317,26 @@ async def _commit_effect(connection: Connection, transaction: Transaction, messa
     except asyncpg.InFailedSQLTransactionError:
         stands = False
     if not stands:
-        await _undo(transaction)
+        await _undo(connection, transaction)
         rule = "a statement in it had failed, or its block ended it by itself: nothing of it can be committed"
         raise InvalidInput("transaction", rule)
     await transaction.commit()
 
 
-async def _undo(transaction: Transaction) -> None:
-    """Roll back; what went wrong before is the error to report, and a broken connection is not used again."""
-    with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-        await transaction.rollback()
+async def _undo(connection: Connection, transaction: Transaction) -> None:
+    """Roll back; what went wrong before is the error to report. A server that cannot say so is left alone.
+
+    Who is told to stop has five seconds, and a silent server would take them all: the end of the connection
+    ends the transaction too.
+    """
+    try:
+        async with asyncio.timeout(_UNDO_SECONDS):
+            await transaction.rollback()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
+        connection.terminate()
+    except BaseException:  # stopped in the middle: nobody may get it with a transaction open
+        connection.terminate()
+        raise
 
 
 def _occurrence(message: Message) -> tuple[int, datetime]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -28,6 +29,7 @@ from mainspring.worker.context import (
     encode_result,
 )
 from mainspring.worker.signals import EffectExists
+from tests.acceptance.worker.proxy import Proxy
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
 WEEKLY = JobDefinition(
@@ -520,6 +522,31 @@ async def test_a_pool_that_is_closed_is_a_database_that_is_away(migrated: str) -
     await pool.close()
     with pytest.raises(DatabaseUnavailable):
         await enter(Desk(pool, NOON).attempt(), "never")
+
+
+async def test_a_block_ends_when_told_to_also_while_the_server_is_silent(desk: Desk, migrated: str) -> None:
+    parts = urlsplit(migrated)
+    login, _, address = parts.netloc.rpartition("@")
+    async with Proxy.listening(address) as proxy:
+        through = urlunsplit(parts._replace(netloc=f"{login}@{proxy.address}"))
+        async with asyncpg.create_pool(through, min_size=0, max_size=1) as pool:
+            entered = asyncio.Event()
+
+            async def wait() -> None:
+                async with Desk(pool, desk.noon).attempt().transaction():
+                    entered.set()
+                    await asyncio.Event().wait()
+
+            handler = asyncio.create_task(wait())
+            await entered.wait()
+            proxy.silence()
+            handler.cancel()
+            ended, _ = await asyncio.wait([handler], timeout=30)
+            proxy.restore()
+            assert ended, "it waits for an answer that does not come"
+            assert handler.cancelled()
+            await enter(Desk(pool, desk.noon).attempt(), "paid")
+    assert await desk.entries() == ["paid"]
 
 
 async def test_a_run_has_one_transaction(desk: Desk) -> None:
