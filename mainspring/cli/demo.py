@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,8 +20,10 @@ from mainspring.local.foreground import run_until_signalled
 from mainspring.local.processes import Processes
 from mainspring.local.programs import Fleet
 from mainspring.local.waiting import beside
+from mainspring.settings import PREFIX
 
 _GRACE_SECONDS = 1
+_WHERE_PROGRAMS_ARE = (f"{PREFIX}LOCAL_", f"{PREFIX}JAVA")
 
 
 def _long_enough(_: click.Context, __: click.Parameter, seconds: int | None) -> int | None:
@@ -56,12 +59,21 @@ def command(seconds: int | None, api: str | None) -> None:
     sys.exit(0 if performance.kept else 1)
 
 
+def _own_alone(variables: Mapping[str, str]) -> dict[str, str]:
+    """None of somebody's Postgres, Kafka or etcd: no sample job may get there. Where programs are stays."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith(PREFIX) or name.startswith(_WHERE_PROGRAMS_ARE)
+    }
+
+
 class _Performance:
     """A stack, the processes on it, the demo; ended by itself or by a signal."""
 
     def __init__(self, seconds: int | None, fleet: Fleet) -> None:
         self._seconds = seconds
-        self._groups = fleet.groups(os.environ)
+        self._groups = fleet.groups(_own_alone(os.environ))
         self._demo: Demo | None = None
         self.kept = False
 
@@ -70,15 +82,16 @@ class _Performance:
 
     async def run(self) -> None:
         """From the first server's start to the last one's end."""
-        async with LocalStack(progress=say) as stack:
-            say(await bring_forward(stack, None))
+        variables = _own_alone(os.environ)
+        async with LocalStack(environment=variables, progress=say) as stack:
+            say(await bring_forward(stack, None, variables))
             assert stack.directory is not None
             journal = stack.directory / "journal"
             journal.touch(mode=0o600)
-            variables = {app.JOURNAL: str(journal)}
+            variables = variables | {app.JOURNAL: str(journal)}
             async with processes_on(stack, self._groups, variables, self._note) as others:
                 self.kept = await beside(self._play(others.processes, journal), stack.watch(), others.watch())
-            say("stopping")
+                say("stopping")
 
     async def _play(self, processes: Processes, journal: Path) -> bool:
         url = url_of(self._groups[0][0])

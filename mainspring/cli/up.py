@@ -77,8 +77,9 @@ def command(
 
     @asynccontextmanager
     async def beside(stack: LocalStack) -> AsyncIterator[Beside]:
-        say(await bring_forward(stack, wanted))
-        async with servers_alone(stack) if no_processes else processes_on(stack, groups) as others:
+        say(await bring_forward(stack, wanted, os.environ))
+        processes = servers_alone(stack) if no_processes else processes_on(stack, groups, os.environ)
+        async with processes as others:
             yield others
 
     keep_up(LocalStack(place, progress=say), place, beside)
@@ -106,14 +107,14 @@ class Shown:
 async def processes_on(
     stack: LocalStack,
     groups: Sequence[Sequence[Program]],
-    variables: Mapping[str, str] | None = None,
+    variables: Mapping[str, str],
     note: Callable[[str], None] = say,
 ) -> AsyncIterator[Shown]:
     """Every program beside a stack that is ready; the API is the first of them."""
     assert stack.directory is not None
     names = [program.name for group in groups for program in group]
     say(f"starting {', '.join(names)}")
-    everything = development(os.environ) | stack.environment() | dict(variables or {})
+    everything = development(variables) | stack.environment()
     async with Processes(groups, logs=stack.directory, variables=everything, say=note) as processes:
         stack.announce(announced(groups))
         yield Shown(processes, stack.directory)
@@ -132,9 +133,9 @@ def wanted_shards(given: int | None) -> int | None:
     return Environment(os.environ).integer("SHARDS", 1, MAXIMUM_SHARDS) if given is None else given
 
 
-async def bring_forward(stack: LocalStack, shards: int | None) -> str:
+async def bring_forward(stack: LocalStack, shards: int | None, variables: Mapping[str, str]) -> str:
     """Migrate; what that did."""
-    settings = PostgresSettings.from_environment(os.environ | stack.environment())
+    settings = PostgresSettings.from_environment({**variables, **stack.environment()})
     connection = await connect(settings, application="mainspring up")
     try:
         return _summary(await migrate(connection, shards=shards))

@@ -18,6 +18,7 @@ from mainspring.demo.takeover import LeaderKill
 from mainspring.demo.view import Clock, Screen
 from mainspring.demo.watching import Watcher
 from mainspring.local.processes import Processes
+from mainspring.local.waiting import beside, together
 
 KILL_SECONDS = 15
 SHORTEST_SECONDS = 25
@@ -40,7 +41,7 @@ class Demo:
         self._tries = tries(url)
         self._samples: list[Sample] = []
         self._begun: float | None = None
-        self._after = datetime.now(UTC)
+        self._after = self._through = datetime.now(UTC)
         self._over = asyncio.Event()
         self._kill: LeaderKill | None = None
 
@@ -61,16 +62,7 @@ class Demo:
         watcher = Watcher(self._api, self._processes, self._samples)
         self._kill = LeaderKill(self._api, self._processes, watcher, self.note)
         try:
-            async with asyncio.TaskGroup() as group:
-                looking = group.create_task(self._look(watcher), name="demo-look")
-                killing = group.create_task(self._kill_in_time(self._kill), name="demo-kill")
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._over.wait(), self._seconds)
-                self._over.set()
-                through = datetime.now(UTC).replace(microsecond=0)
-                await killing
-                facts, findings = await self._settle(through)
-                looking.cancel()
+            facts, findings = await beside(self._perform(self._kill), self._look(watcher))
         finally:
             self._screen.close()
         for line in ["", *summary(self._samples, facts, findings)]:
@@ -84,6 +76,17 @@ class Demo:
         if not self._screen.live:
             for line in self._tries:
                 self._screen.say(line)
+
+    async def _perform(self, kill: LeaderKill) -> tuple[Facts, list[Finding]]:
+        await together(self._kill_in_time(kill), self._window())
+        return await self._settle()
+
+    async def _window(self) -> None:
+        """What is due after its end is nobody's business, however long a takeover still lasts."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), self._seconds)
+        self._over.set()
+        self._through = datetime.now(UTC).replace(microsecond=0)
 
     async def _look(self, watcher: Watcher) -> None:
         while True:
@@ -99,20 +102,23 @@ class Demo:
         if not self._over.is_set():
             await kill.run()
 
-    async def _settle(self, through: datetime) -> tuple[Facts, list[Finding]]:
+    async def _settle(self) -> tuple[Facts, list[Finding]]:
         """What was due is in the books a moment later; only a broken promise costs the whole deadline."""
         self.note("the window is over: waiting until the last of it is written down")
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
-            with suppress(ApiSilent):
-                facts = await self._gather(through)
+            try:
+                facts = await self._gather()
+            except ApiSilent:
+                if time.monotonic() > deadline:
+                    raise
+            else:
                 findings = judge(self._samples, facts)
-                hopeful = any(each.may_come for each in findings)
-                if not hopeful or time.monotonic() > deadline:
+                if time.monotonic() > deadline or not any(each.may_come for each in findings):
                     return facts, findings
             await asyncio.sleep(_SETTLE_PAUSE_SECONDS)
 
-    async def _gather(self, through: datetime) -> Facts:
+    async def _gather(self) -> Facts:
         """Read anew, all of it: what the view has seen is no evidence."""
         runs = await asyncio.gather(
             *(self._api.runs(sample.name, since=self._after) for sample in self._samples)
@@ -127,7 +133,7 @@ class Demo:
             calls = read_journal(journal)
         return Facts(
             after=self._after,
-            through=through,
+            through=self._through,
             attempts=attempts,
             calls=calls,
             letters=[letter for found in letters for letter in found],

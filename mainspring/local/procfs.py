@@ -99,11 +99,17 @@ def listens(pid: int, port: int) -> bool:
         for fields in _sockets(table)
         if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port
     }
-    try:
-        names = [os.readlink(descriptor) for descriptor in (_PROC / str(pid) / "fd").iterdir()]
-    except OSError:
-        return False
-    return any(f"socket:[{inode}]" in names for inode in listening)
+    return any(name in _open_files(pid) for name in (f"socket:[{inode}]" for inode in listening))
+
+
+def _open_files(pid: int) -> set[str]:
+    """What its descriptors are; one that is closed while we look is none."""
+    names = set()
+    with suppress(OSError):
+        for descriptor in os.listdir(_PROC / str(pid) / "fd"):
+            with suppress(OSError):
+                names.add(os.readlink(_PROC / str(pid) / "fd" / descriptor))
+    return names
 
 
 def _sockets(table: str) -> list[list[str]]:
