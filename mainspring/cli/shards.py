@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import asyncpg
 import click
 
+from mainspring.cli.output import Column, Format, Output, View, say, watchable, with_output
 from mainspring.postgres import connect, database_errors
 from mainspring.schema.cluster import verify_shards
 from mainspring.schema.queries import query
 from mainspring.settings import PostgresSettings
 
+_SHARDS: View[Mapping[str, Any]] = View(
+    (
+        Column("shard", lambda row, _: row["shard"], right=True),
+        Column("leader", lambda row, _: row["leader"]),
+        Column("epoch", lambda row, _: str(row["epoch"]), right=True),
+        Column("mark", lambda row, times: times.short(datetime.fromisoformat(row["mark"]))),
+        Column("lag", lambda row, _: f"{row['lag_seconds']:.1f} s", right=True),
+        Column("cadences", lambda row, _: row["cadences"], right=True),
+        Column("timers", lambda row, _: row["timers"], right=True),
+        Column("per minute", lambda row, _: row["published_last_minute"], right=True),
+    ),
+    lambda row: row["shard"],
+)
+
 
 @click.command("shards")
-@click.option("--json", "as_json", is_flag=True, help="Print an array of objects instead of a table.")
-def command(as_json: bool) -> None:  # noqa: FBT001  (click passes options by name)
+@click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+@watchable
+@with_output
+def command(*, output: Output, as_json: bool) -> None:
     """Show every shard: its leader, epoch, mark, lag and load.
 
     The mark is the second up to which everything due has been published; the lag is the database's clock
-    minus the mark. The load is what the shard holds and what it published in the last minute.
+    minus the mark. The load is what the shard holds and what it published in the last minute. Reads Postgres
+    (MAINSPRING_POSTGRES_DSN) and needs no API.
     """
     rows = asyncio.run(_read(PostgresSettings.from_environment(os.environ)))
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return
-    for line in _table(rows):
-        click.echo(line)
-    click.echo(_summary(rows), err=True)
+    shown = replace(output, format=Format.JSON) if as_json else output
+    shown.show(_SHARDS, rows)
+    if shown.format is Format.TABLE:
+        say(_summary(rows))
 
 
 async def _read(settings: PostgresSettings) -> list[dict[str, Any]]:
@@ -61,18 +78,6 @@ def _shard(row: asyncpg.Record) -> dict[str, Any]:
 
 def _instant(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    width = max([6, *(len(row["leader"] or "-") for row in rows)])
-    head = f"{'shard':>5}  {'leader':<{width}}  {'epoch':>6}  {'mark':<20}  {'lag':>8}"
-    lines = [f"{head}  {'cadences':>8}  {'timers':>8}  {'per minute':>10}"]
-    return lines + [
-        f"{row['shard']:>5}  {row['leader'] or '-':<{width}}  {row['epoch']:>6}  {row['mark']:<20}"
-        f"  {row['lag_seconds']:>6.1f} s  {row['cadences']:>8,}  {row['timers']:>8,}"
-        f"  {row['published_last_minute']:>10,}"
-        for row in rows
-    ]
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:

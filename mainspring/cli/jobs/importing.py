@@ -15,10 +15,10 @@ from mainspring.cli.remote import pairs
 from mainspring.schedule import load_zone
 from mainspring.schema.errors import InvalidInput
 
-_HEAD = r"""\ # Made of {source} by `mainspring jobs import-crontab`; look through it, then: mainspring jobs
-apply FILE # Each command is the payload of the handler {handler!r}, which is yours to write. Cron neither
-retries, nor makes # up for what it missed, nor stops a command: max_retries, missed_window and
-timeout_seconds say so.
+_HEAD = """\
+# Made of {source} by `mainspring jobs import-crontab`. Look through it, then: mainspring jobs apply FILE
+# Each command is the payload of the handler {handler!r}, which is yours to write. Cron neither retries, nor
+# makes up for what it missed, nor stops a command: max_retries, missed_window and timeout_seconds say so.
 """
 
 

@@ -46,7 +46,7 @@ def submit(file: str, *, atomic: bool, format_: str | None, reason: str | None) 
         client = stack.enter_context(Client(retry_seconds=_PATIENCE))
         hidden = not sys.stderr.isatty() or size is None
         bar: Any = stack.enter_context(
-            click.progressbar(length=size, file=sys.stderr, hidden=hidden, label="submitting")
+            click.progressbar(length=size or 0, file=sys.stderr, hidden=hidden, label="submitting")
         )
         lines = _lines(source, bar.update)
         done = client.jobs.submit_many(lines, atomic=atomic, reason=reason, on_answer=shown.show)

@@ -59,6 +59,7 @@ class Installation:
             capture_output=True,
             text=True,
             check=False,
+            timeout=GENEROUS_SECONDS,
             cwd=self.directory,
             env=self.environment | variables,
         )
@@ -77,6 +78,15 @@ class Installation:
             "TZ": "Europe/Berlin",
             "LC_ALL": "C.UTF-8",
         }
+
+    def tenant(self) -> Installation:
+        """The same installation as another tenant sees it, with nothing in it."""
+        name = f"t-{uuid4().hex[:12]}"
+        self.ok("tenants", "create", name)
+        key = self.ok("keys", "create", "first", "--role", "admin", "--direct", "--tenant", name).strip()
+        seen = Installation(self.variables | {"MAINSPRING_API_KEY": key}, self.directory, self._spawner)
+        seen.pool = self.pool
+        return seen
 
     def client(self) -> Client:
         return Client(self.url, self.key)
