@@ -10,11 +10,13 @@ import structlog
 
 from mainspring.postgres import database_errors
 from mainspring.registry import Registry
+from mainspring.registry.audit import Actor
 from mainspring.schema.errors import Conflict, NotFound
 from mainspring.schema.ids import format_job_id
 from mainspring.schema.queries import query
 
 _AT_ONCE = 500
+_SELF = Actor(name="scheduler", reason="its pause has ended")
 
 log = structlog.get_logger()
 
@@ -41,7 +43,7 @@ class Resumer:
             rows = await self._pool.fetch(query("jobs_to_resume"), _AT_ONCE)
         for row in rows:
             try:
-                await self._registry.resume(row["tenant_id"], row["id"])
+                await self._registry.resume(row["tenant_id"], row["id"], by=_SELF)
             except (Conflict, NotFound) as error:  # its owner was faster
                 log.info("resume_overtaken", job_id=format_job_id(row["id"]), reason=str(error))
         return Resumed(len(rows))
