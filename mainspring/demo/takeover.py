@@ -52,7 +52,7 @@ class LeaderKill:
         except TimeoutError:
             self._note(f"the shards of {victim} are still not fired")
         self._processes.start(victim)
-        self._note(f"{victim} is started again, and gets its share back")
+        self._note(f"{victim} is started again, and will get a share")
 
     async def _choose(self) -> tuple[str, set[int]]:
         """The leader of the witness's shard, and all that it leads."""

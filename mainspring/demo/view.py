@@ -57,10 +57,11 @@ def frame(
 def _head(clock: Clock, picture: Picture) -> list[Line]:
     late = "" if picture.behind < 2 else f"   the furthest behind by {picture.behind:.1f} s"
     return [
-        Line(f"Mainspring  {clock}   Ctrl-C ends it with a summary", "bold"),
-        Line(),
-        Line(f"last minute   fired {picture.fired}   executed {picture.executed}"),
-        Line(f"now           running {picture.running}   dead letters {picture.letters}"),
+        Line(f"Mainspring    {clock}   Ctrl-C ends it with a summary", "bold"),
+        Line(
+            f"last minute   fired {picture.fired}   executed {picture.executed}"
+            f"          now   running {picture.running}   dead letters {picture.letters}"
+        ),
         Line(f"lateness      {_lateness(picture)}, from due to started, in the last 10 s"),
         Line(f"leaders       {_leaders(picture)}{late}", "bad" if late else ""),
         Line(),
@@ -93,7 +94,7 @@ def _row(row: Row) -> str:
     if last is None:
         shown = "-"
     else:
-        late = "" if last.lateness is None else f", {seconds(last.lateness)}"
+        late = "" if row.late is None else f", {seconds(row.late)}"
         again = f", attempt {last.attempt}" if last.attempt > 1 else ""
         shown = f"{last.scheduled_at:%H:%M:%S} {last.status}{again}{late}"
     return f"{row.name:<16} {row.when:<21} {row.succeeded:>5} {row.others:>5}  {shown}"

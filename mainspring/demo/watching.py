@@ -27,6 +27,8 @@ class Row:
     succeeded: int
     others: int
     last: Attempt | None
+    late: float | None
+    """How late that one started; None of a dependent, which is due when its parents have ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +95,6 @@ class Watcher:
         )
 
     def _lateness(self, now: datetime) -> list[float]:
-        """A dependent is due when its parents have ended, so it says nothing here."""
         dependents = {each.name for each in self._samples if each.promise is Promise.RELEASED}
         return [
             run.lateness
@@ -110,6 +111,7 @@ class Watcher:
             succeeded=succeeded,
             others=len(mine) - succeeded,
             last=newest[0] if newest else None,
+            late=newest[0].lateness if newest and sample.promise is not Promise.RELEASED else None,
         )
 
 
