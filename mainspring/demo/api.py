@@ -17,7 +17,7 @@ from mainspring.demo.samples import Sample
 from mainspring.schema.errors import MainspringError
 
 PAGE = 500
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 30.0
 
 
 class ApiSilent(MainspringError):
