@@ -19,7 +19,7 @@ import click
 
 from bench.harness.cluster import running_cluster
 from bench.harness.environment import Environment
-from bench.harness.interrupt import Interrupt
+from bench.harness.interrupt import Interrupt, run_whole
 from bench.harness.jobs import once_at, register, same_jobs
 from bench.harness.processes import watching
 from bench.harness.second import Fleet, conclude, fire_and_execute, lines, look, measures
@@ -44,7 +44,8 @@ async def run(jobs: int, payload_bytes: int, lead_seconds: int, concurrency: int
             seen = await look(cluster, due, durable_at, Path(directory), watch)
             environment = Environment.capture(await describe_servers(cluster))
     complete = not interrupt.came
-    return {"complete": complete} | measures(ids, seen) | {"environment": asdict(environment)}
+    found = {"complete": complete} | measures(ids, seen, complete=complete)
+    return found | {"environment": asdict(environment)}
 
 
 @click.command("execute", short_help="one second's bucket, executed, until every outcome is durable")
@@ -60,7 +61,7 @@ def command(jobs: int, payload: int, lead: int | None, concurrency: int, *, as_j
 
     Starts a stack of its own. The defaults take about two minutes.
     """
-    found = asyncio.run(run(jobs, payload, lead or 30 + jobs // 8000, concurrency))
+    found = run_whole(run(jobs, payload, lead or 30 + jobs // 8000, concurrency))
     if as_json:
         click.echo(json.dumps(found))
     else:

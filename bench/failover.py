@@ -30,7 +30,7 @@ from bench.harness.beats import each_second
 from bench.harness.charts import Chart, Series
 from bench.harness.cluster import progress
 from bench.harness.environment import Environment
-from bench.harness.interrupt import Interrupt
+from bench.harness.interrupt import Interrupt, run_whole
 from bench.harness.percentiles import in_words, summary
 from bench.harness.second import Seen, conclude
 from bench.harness.servers import describe_servers
@@ -242,6 +242,6 @@ def command(*, as_json: bool, directory: Path | None, **given: Any) -> None:
 
     Starts a stack of its own; a kill takes about ten seconds.
     """
-    found = asyncio.run(run(Options(**given), directory))
+    found = run_whole(run(Options(**given), directory))
     click.echo(json.dumps(found) if as_json else "\n".join(table(found)))
     conclude(found)

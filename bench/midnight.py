@@ -28,7 +28,7 @@ from bench.harness import report
 from bench.harness.charts import Chart, Series
 from bench.harness.cluster import progress, running_api, running_cluster
 from bench.harness.environment import Environment
-from bench.harness.interrupt import Interrupt
+from bench.harness.interrupt import Interrupt, run_whole
 from bench.harness.jobs import once_at
 from bench.harness.processes import Watch, watching
 from bench.harness.registration import line, make_tenants, register_for_all
@@ -106,7 +106,7 @@ async def run(options: Options, directory: Path | None) -> dict[str, Any]:
             seen = await look(cluster, due, durable_at, noted, watch)
             environment = Environment.capture(await describe_servers(cluster))
     found = {"scenario": "midnight", "complete": not interrupt.came, "settings": asdict(options)}
-    found |= measures(ids, seen) | {"environment": asdict(environment)}
+    found |= measures(ids, seen, complete=not interrupt.came) | {"environment": asdict(environment)}
     if directory is not None:
         progress(f"the report is {report.write(directory, found, charts(seen, watch))}")
     return found
@@ -180,6 +180,6 @@ def command(*, as_json: bool, directory: Path | None, lead: int | None, **given:
     Starts a stack of its own. The defaults take about four minutes.
     """
     options = Options(lead=lead or 40 + given["jobs"] // 4000, **given)
-    found = asyncio.run(run(options, directory))
+    found = run_whole(run(options, directory))
     click.echo(json.dumps(found) if as_json else "\n".join(table(found)))
     conclude(found)

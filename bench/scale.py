@@ -36,7 +36,7 @@ from bench import feed
 from bench.harness.beats import each_second, job_lines
 from bench.harness.cluster import SHARDS, ApiProcess, Cluster, progress, running_api, running_cluster
 from bench.harness.environment import Environment
-from bench.harness.interrupt import EXIT_CODE, Interrupt
+from bench.harness.interrupt import EXIT_CODE, Interrupt, run_whole
 from bench.harness.percentiles import percentile
 from bench.harness.processes import watching
 from bench.harness.registration import line, make_tenants, register
@@ -272,7 +272,7 @@ def command(*, as_json: bool, jobs: int, steps: tuple[int, ...] | None, **given:
 
     Starts a stack of its own. A million takes about three minutes, ten about twenty and 12 GB of disk.
     """
-    found = asyncio.run(run(Options(steps=steps or (jobs,), **given)))
+    found = run_whole(run(Options(steps=steps or (jobs,), **given)))
     click.echo(json.dumps(found) if as_json else "\n".join(table(found)))
     if not found["complete"]:
         click.get_current_context().exit(EXIT_CODE)

@@ -9,7 +9,6 @@ Beside lateness, minute by minute: whether any process grows.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from bench.harness.beats import spread
 from bench.harness.charts import Chart, Series
 from bench.harness.cluster import progress
 from bench.harness.environment import Environment
-from bench.harness.interrupt import Interrupt
+from bench.harness.interrupt import Interrupt, run_whole
 from bench.harness.percentiles import in_words, summary
 from bench.harness.processes import Sample
 from bench.harness.second import Seen, conclude
@@ -195,6 +194,6 @@ def command(*, as_json: bool, directory: Path | None, **given: Any) -> None:
 
     Starts a stack of its own; takes two or three minutes more than it measures.
     """
-    found = asyncio.run(run(Options(**given), directory))
+    found = run_whole(run(Options(**given), directory))
     click.echo(json.dumps(found) if as_json else "\n".join(table(found)))
     conclude(found)

@@ -1,18 +1,28 @@
 """Ctrl-C ends the waiting, not the run: what has been measured by then is counted and printed.
 
-A second one ends everything at once.
+Before there is anything to measure it ends the run, and so does a second one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
 from bench.harness.cluster import progress
 
 EXIT_CODE = 130
+
+
+def run_whole(run: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """What a scenario found; one that was ended before it found anything says so and exits."""
+    try:
+        return asyncio.run(run)
+    except asyncio.CancelledError:
+        progress("stopped before anything was measured")
+        sys.exit(EXIT_CODE)
 
 
 class Interrupt:

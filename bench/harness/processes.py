@@ -123,7 +123,7 @@ class Watch:
         """Of each part: what it used between these moments, as closely as the samples say."""
         found = []
         for name, samples in self.samples.items():
-            cpu = _at(samples, until) - _at(samples, since)
+            cpu = max(0.0, _at(samples, until) - _at(samples, since))
             peak = self._peaks.get(name) or max(sample.resident_mb for sample in samples)
             found.append(Usage(name, round(cpu, 2), round(peak, 1)))
         return found

@@ -134,8 +134,11 @@ def refuse_if_late(due: datetime) -> None:
         raise click.ClickException("registering took longer than --lead; give it more seconds")
 
 
-def measures(ids: Sequence[int], seen: Seen) -> dict[str, Any]:
-    """The figures of one hot second; null is what was not reached."""
+def measures(ids: Sequence[int], seen: Seen, *, complete: bool = True) -> dict[str, Any]:
+    """The figures of one hot second; null is what was not reached.
+
+    Of a run that was stopped nobody can say whether what is not there is lost.
+    """
     durable_s = None if seen.durable_at is None else seen.durable_at - seen.due
     return {
         "jobs": len(ids),
@@ -147,6 +150,7 @@ def measures(ids: Sequence[int], seen: Seen) -> dict[str, Any]:
         "start_lateness_ms": summary(seen.runs.start_lateness_ms()),
         "durable_lateness_ms": summary(seen.runs.durable_lateness_ms()),
         **counted((run_key(job_id, round(seen.due * 1_000_000)) for job_id in ids), seen),
+        **({} if complete else {"lost": None}),
         "processes": [asdict(each) for each in seen.usage],
     }
 
@@ -178,7 +182,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"publication   {in_words(found['publish_lateness_ms'])} (due → appended by the broker)",
         f"start         {in_words(found['start_lateness_ms'])} (due → handler started)",
         f"outcome       {in_words(found['durable_lateness_ms'])} (due → durable)",
-        f"lost          {found['lost']}, executed twice {found['executed_twice']},"
+        f"lost          {'–' if found['lost'] is None else found['lost']}, executed twice {found['executed_twice']},"
         f" published twice {found['published_twice']}",
         "",
         *(

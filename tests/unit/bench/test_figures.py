@@ -87,8 +87,9 @@ def test_what_was_done_twice_is_counted_apart_for_topics_and_handlers() -> None:
 
 
 def test_a_run_that_was_stopped_tells_what_it_has() -> None:
-    found = measures([1, 2], seen(published((1, 0.1)), runs(), {}, durable_at=None))
-    assert (found["durable_s"], found["started_s"], found["lost"]) == (None, None, 2)
+    found = measures([1, 2], seen(published((1, 0.1)), runs(), {}, durable_at=None), complete=False)
+    assert (found["durable_s"], found["started_s"], found["lost"]) == (None, None, None)
+    assert (found["published_s"], found["jobs"]) == (0.1, 2)
     assert found["start_lateness_ms"] == {"p50": None, "p99": None, "p999": None, "max": None}
     assert in_words(found["start_lateness_ms"]) == "p50 –, p99 –, p99.9 –, max –"
 
