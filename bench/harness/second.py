@@ -175,6 +175,7 @@ def _rounded(moment: float | None, due: float) -> float | None:
 
 def lines(found: dict[str, Any]) -> list[str]:
     """The figures of a hot second, for people."""
+    lost = "–" if found["lost"] is None else found["lost"]
     return [
         f"published     {_seconds(found['published_s'])} after due, all of them",
         f"durable       {_seconds(found['durable_s'])} after due, all outcomes; "
@@ -182,7 +183,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"publication   {in_words(found['publish_lateness_ms'])} (due → appended by the broker)",
         f"start         {in_words(found['start_lateness_ms'])} (due → handler started)",
         f"outcome       {in_words(found['durable_lateness_ms'])} (due → durable)",
-        f"lost          {'–' if found['lost'] is None else found['lost']}, executed twice {found['executed_twice']},"
+        f"lost          {lost}, executed twice {found['executed_twice']},"
         f" published twice {found['published_twice']}",
         "",
         *(
