@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from mainspring.demo.facts import RUNNING, SUCCEEDED, Attempt, Facts, Takeover
 from mainspring.demo.samples import RETRIES, Promise, Sample
-from mainspring.schedule import Cadence
+from mainspring.schedule import Cadence, Kind
 
 _MANY = 1_000_000
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _SHOWN = 3
 
 
@@ -39,16 +40,16 @@ def judge(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
 
 
 def expected(sample: Sample, facts: Facts) -> list[datetime]:
-    """Every instant in the window at which it is due."""
-    return Cadence.parse(sample.schedule).between(facts.after, facts.through, _MANY)
+    """Every instant in the window at which it is due; a one-off's, also if it was past when registered."""
+    cadence = Cadence.parse(sample.schedule)
+    begin = _LONG_AGO if cadence.kind is Kind.AT else facts.after
+    return cadence.between(begin, facts.through, _MANY)
 
 
 def judge_once(sample: Sample, facts: Facts) -> Finding:
     instants = expected(sample, facts)
     if not instants:
-        following = Cadence.parse(sample.schedule).next_after(facts.through)
-        coming = f"; the next one is due at {following:%H:%M:%S} UTC" if following else ""
-        return Finding(sample.name, kept=True, text=f"not due in the window{coming}")
+        return _not_due(sample, facts)
     wrong = _wrong(sample, facts, instants)
     done = f"due {_times(len(instants))}, and ran exactly once each time"
     if len(instants) == 1:
@@ -84,6 +85,8 @@ def judge_dead(sample: Sample, facts: Facts) -> Finding:
 def judge_march(sample: Sample, facts: Facts) -> Finding:
     """It ended and its history says how far it came; or it is still under way."""
     instants, attempts = expected(sample, facts), facts.of(sample.name)
+    if not instants:
+        return _not_due(sample, facts)
     runs = [run for instant in instants for run in attempts.get(instant, ())]
     if any(run.status == RUNNING for run in runs):
         return Finding(sample.name, kept=True, text="still running when the window ended")
@@ -153,6 +156,12 @@ def _wrong(sample: Sample, facts: Facts, instants: Sequence[datetime]) -> _Wrong
             ("succeeded without being executed", uncalled),
         ],
     )
+
+
+def _not_due(sample: Sample, facts: Facts) -> Finding:
+    following = Cadence.parse(sample.schedule).next_after(facts.through)
+    coming = f"; the next one is due at {following:%H:%M:%S} UTC" if following else ""
+    return Finding(sample.name, kept=True, text=f"not due in the window{coming}")
 
 
 def _finding(sample: Sample, wrong: _Wrong, done: str) -> Finding:

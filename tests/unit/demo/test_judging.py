@@ -192,6 +192,18 @@ def test_a_job_that_was_not_due_is_said_to_be_due_later() -> None:
     )
 
 
+@pytest.mark.parametrize("job", ["one-off", "marches"])
+def test_a_one_off_whose_instant_was_past_when_the_last_job_was_registered_is_judged_all_the_same(
+    job: str,
+) -> None:
+    """On a busy machine registering takes longer than the two seconds until the first is due."""
+    late = replace(well(), after=BEGIN + timedelta(seconds=10))
+    assert broken(late) == []
+    [at] = [each.scheduled_at for each in late.attempts if each.job == job]
+    assert at < late.after
+    assert only(broken(without(late, job, at))).subject == job
+
+
 def test_the_journal_is_read_line_by_line_and_an_unfinished_line_waits() -> None:
     lines = ["every-second 2026-11-18T20:00:35+00:00 1\n", "every-second 2026-11-18T20:0"]
     assert read_journal(lines) == [Call("every-second", SECOND, 1)]
