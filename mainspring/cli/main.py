@@ -6,11 +6,11 @@ Exit codes: 0 done, 1 it failed, 2 the request was wrong. Data goes to stdout, t
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from importlib.metadata import version
 
 import click
 
+from mainspring.cli.lazy import LazyGroup
 from mainspring.schema.errors import InvalidInput, MainspringError
 
 # Name on the command line → the module in this package that holds a click command called `command`.
@@ -39,21 +39,11 @@ COMMANDS = {
 }
 
 
-class LazyCommands(click.Group):
-    """A group that imports a command's module only when that command is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        command = import_module(f"mainspring.cli.{COMMANDS[cmd_name]}").command
-        assert isinstance(command, click.Command)
-        return command
-
-
-@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    lazy={name: f"mainspring.cli.{module}:command" for name, module in COMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(version("mainspring"), prog_name="mainspring")
 def cli() -> None:
     """Cron at scale: schedules in Postgres, leaders in etcd, each second's work onto Kafka."""

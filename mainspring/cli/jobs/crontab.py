@@ -146,11 +146,12 @@ class _Reader:
 
     def _job(self, schedule: str, user: str | None, command: str) -> dict[str, Any]:
         Cadence.parse(schedule, self._timezone)
-        job: dict[str, Any] = {"name": self._name(command), "schedule": schedule}
+        payload = self._payload(user, command)
+        job: dict[str, Any] = {"name": self._name(payload["command"]), "schedule": schedule}
         if self._timezone != "UTC":
             job["timezone"] = self._timezone
         job["handler"] = self._options.handler
-        job["payload"] = self._payload(user, command)
+        job["payload"] = payload
         job |= {"missed_window": "SKIP", "max_retries": 0, "timeout_seconds": _NO_TIMEOUT}
         return job | ({"labels": dict(self._options.labels)} if self._options.labels else {})
 

@@ -85,7 +85,7 @@ class Installation:
         self.ok("tenants", "create", name)
         key = self.ok("keys", "create", "first", "--role", "admin", "--direct", "--tenant", name).strip()
         seen = Installation(self.variables | {"MAINSPRING_API_KEY": key}, self.directory, self._spawner)
-        seen.pool = self.pool
+        seen.pool, seen._processes = self.pool, self._processes
         return seen
 
     def client(self) -> Client:
@@ -94,13 +94,13 @@ class Installation:
     def async_client(self) -> AsyncClient:
         return AsyncClient(self.url, self.key)
 
-    def start(self, name: str, *options: str) -> None:
+    def start(self, name: str, *options: str, **variables: str) -> None:
         """Start a process of ours under a name of its own."""
         log = self.directory / f"{name}.log"
         command = Command(
             argv=[str(MAINSPRING), *options],
             directory=ROOT,
-            environment=self.environment | {"MAINSPRING_LOG_FORMAT": "json"},
+            environment=self.environment | {"MAINSPRING_LOG_FORMAT": "json"} | variables,
         )
         self._processes[name] = self._spawner.spawn(command, log)
 

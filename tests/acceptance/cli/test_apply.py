@@ -31,7 +31,7 @@ def test_what_files_say_becomes_so_and_stays_so(own: Installation, client: Clien
     file = tmp_path / "books.yaml"
     file.write_text(BOOKS)
     shown = own.run("jobs", "apply", str(file), "--dry-run")
-    assert "+ create close  At 02:30 every day\n    next then    " in shown.stdout
+    assert "+ create close  at 02:30, every day\n    next then    " in shown.stdout
     assert shown.stderr == "2 to create, 0 to change, 0 to delete, 0 unchanged\n"
     assert own.ok("jobs", "list", "-o", "name") == ""
     assert own.run("jobs", "apply", str(file)).returncode == 2

@@ -27,7 +27,7 @@ CRON_TZ=Europe/Berlin
 
 */15 9-17 * * mon-fri  cd /srv && sudo -E ./poll.py  # inline is part of the command
 @daily   /opt/report --date \\%F
-@hourly  mail -s hi root%Dear root,%all is well.
+@hourly  /usr/bin/mail%Dear root,%all is well.
 @reboot  /opt/start
 0 25 * * * never
 MAILTO=ops@example.org
@@ -87,7 +87,7 @@ def test_a_zone_that_is_taken_back_is_the_default_again() -> None:
 def test_percent_signs_end_a_command_and_begin_its_lines_of_input() -> None:
     entries = read(EVERYTHING).entries
     assert entries[2].job["payload"]["command"] == "/opt/report --date %F"
-    assert entries[3].job["payload"]["command"] == "mail -s hi root"
+    assert entries[3].job["payload"]["command"] == "/usr/bin/mail"
     assert entries[3].job["payload"]["stdin"] == "Dear root,\nall is well.\n"
 
 
