@@ -31,6 +31,8 @@ from tests.robustness.watch import Look
 
 RECURRING = ("cron", "every")
 STOPPED = ("paused", "deleted")
+CERTAIN_GRACE = 3600
+"""Whatever is lost from a topic is found within it."""
 _DISTURBS_KAFKA = ("broker", "records")
 _CERTAIN_LATE_SECONDS = 90  # so far RUN_ALL keeps every occurrence of a second
 _UNREAD_SECONDS = 150  # what a deletion of records may have reached
@@ -164,7 +166,7 @@ def _is_sure(
         fault.kind == "records.delete" and fault.begin - _UNREAD_SECONDS <= due <= fault.end
         for fault in faults
     ):
-        return last.missed_window == "RUN_ALL" or last.grace >= 3600
+        return last.missed_window == "RUN_ALL" or last.grace >= CERTAIN_GRACE
     late = published - due
     return late <= last.grace or (last.missed_window == "RUN_ALL" and late <= _CERTAIN_LATE_SECONDS)
 

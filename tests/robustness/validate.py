@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from tests.robustness.faults import LINES, Fault, Invalid
 from tests.robustness.history import History, Key, Occurrence, Run, Said, Version
-from tests.robustness.model import STOPPED, Model, build
+from tests.robustness.model import CERTAIN_GRACE, STOPPED, Model, build
 from tests.robustness.traffic import OK, REFUSED
 
 FINAL = frozenset({"succeeded", "dead", "cancelled", "skipped", "recalled", "missed"})
@@ -112,9 +112,20 @@ def unfinal(case: Case) -> Iterator[str]:
         *before, last = runs
         newest = case.newest(last.job_id)
         waits = newest.status in STOPPED or (newest.kind == "at" and newest.run_at != last.scheduled_at)
+        waits = waits or _was_given_up(case, last, newest)
         if last.status not in FINAL and not (waits and last.status in ("failed", "lost")):
             yield f"{last} is no end"
         yield from (f"{run} was the end, and {last} came after it" for run in before if not _goes_on(run))
+
+
+def _was_given_up(case: Case, run: Run, newest: Version) -> bool:
+    """Its next attempt was lost from a topic, and is later than its grace when that is found."""
+    if newest.missed_window == "RUN_ALL" or newest.grace >= CERTAIN_GRACE:
+        return False
+    return any(
+        fault.kind == "records.delete" and fault.begin - 150 <= run.claimed_at <= fault.end
+        for fault in case.history.faults
+    )
 
 
 def _goes_on(run: Run) -> bool:

@@ -58,7 +58,7 @@ class World:
             VARIABLE: str(self.journal.path),
             "PYTHONPATH": str(ROOT),
         }
-        self.kafka = KafkaSettings.from_environment(self.variables).librdkafka()
+        self.kafka = KafkaSettings.from_environment(self.variables).librdkafka() | {"log_level": "0"}
         self.schedulers: list[MainspringProcess] = []
         self.workers: list[MainspringProcess] = []
         self._behind_proxy: set[int] = set()
@@ -145,8 +145,10 @@ class World:
         behind = [
             shard for shard, row in self.watcher.shards.items() if row.mark <= closes_at or row.seen <= last
         ]
-        unread = not await groups.is_read_to_the_end(self.kafka, self.pool)
-        return busy | {"behind": len(behind), "unread": int(unread)}
+        busy["behind"] = len(behind)
+        if any(count for what, count in busy.items() if what != "runs"):
+            return busy  # Kafka is asked last: that takes a connection for each topic
+        return busy | {"unread": int(not await groups.is_read_to_the_end(self.kafka, self.pool))}
 
     def _launch(
         self, kind: str, among: list[MainspringProcess], variables: dict[str, str], *options: str
