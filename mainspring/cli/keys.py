@@ -11,8 +11,7 @@ import click
 from mainspring.cli import direct
 from mainspring.cli.confirmation import confirm, yes_option
 from mainspring.cli.output import Column, Format, Output, View, say, with_output
-from mainspring.cli.remote import reason_option
-from mainspring.client import Client
+from mainspring.cli.remote import opened, reason_option
 from mainspring.client.models import Key, NewKey
 from mainspring.registry.edge import Pool
 from mainspring.registry.keys import ApiKey, Keys, Role
@@ -84,7 +83,7 @@ def with_keys(command: F) -> F:
     def run(*args: Any, directly: bool, dsn: str | None, tenant: str, **kwargs: Any) -> Any:
         if directly or dsn is not None:
             return command(*args, keys=DirectKeys(dsn, tenant), **kwargs)
-        with Client(retry_seconds=2.0) as client:
+        with opened() as client:
             return command(*args, keys=client.keys, **kwargs)
 
     run = click.option("--tenant", default="default", show_default=True, help="With --direct: whose keys.")(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 import click
 
-from mainspring.client import Client
+from mainspring.client import Client, MainspringError, Unauthenticated
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_KEY_HINT = "MAINSPRING_API_KEY holds the key; mainspring keys create makes one"
 _PATIENCE = 2.0
 """A person waits at the terminal: an API that is away is said soon."""
+
+
+@contextmanager
+def opened(retry_seconds: float = _PATIENCE) -> Iterator[Client]:
+    """A client; whoever has no key is told where one belongs."""
+    try:
+        with Client(retry_seconds=retry_seconds) as client:
+            yield client
+    except Unauthenticated as error:
+        raise MainspringError(f"{error} ({_KEY_HINT})") from error
 
 
 def with_client(command: F) -> F:
@@ -21,7 +33,7 @@ def with_client(command: F) -> F:
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with Client(retry_seconds=_PATIENCE) as client:
+        with opened() as client:
             return command(*args, client=client, **kwargs)
 
     return cast("F", run)

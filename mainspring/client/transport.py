@@ -45,7 +45,7 @@ class Transport:
     def _once(self, request: Request) -> Answer | Broken:
         try:
             return _answer(self._http.request(**_sent(self._address, request)))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return _broken(error)
 
 
@@ -75,7 +75,7 @@ class AsyncTransport:
     async def _once(self, request: Request) -> Answer | Broken:
         try:
             return _answer(await self._http.request(**_sent(self._address, request)))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return _broken(error)
 
 
@@ -109,7 +109,7 @@ def _answer(response: httpx.Response) -> Answer:
     return Answer(response.status_code, response.content, dict(response.headers))
 
 
-def _broken(error: httpx.TransportError) -> Broken:
+def _broken(error: httpx.RequestError) -> Broken:
     return Broken(str(error) or type(error).__name__, sent=not isinstance(error, _UNSENT))
 
 

@@ -13,8 +13,7 @@ from typing import IO, Any
 import click
 
 from mainspring.cli.output import Format, say
-from mainspring.cli.remote import reason_option
-from mainspring.client import Client
+from mainspring.cli.remote import opened, reason_option
 from mainspring.client.models import Answered
 from mainspring.schema.errors import InvalidInput
 
@@ -43,7 +42,7 @@ def submit(file: str, *, atomic: bool, format_: str | None, reason: str | None) 
     shown = _Answers(format_)
     with ExitStack() as stack:
         source, size = _open(stack, file)
-        client = stack.enter_context(Client(retry_seconds=_PATIENCE))
+        client = stack.enter_context(opened(_PATIENCE))
         hidden = not sys.stderr.isatty() or size is None
         bar: Any = stack.enter_context(
             click.progressbar(length=size or 0, file=sys.stderr, hidden=hidden, label="submitting")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from mainspring.client import Client
@@ -71,6 +72,8 @@ def test_a_job_changed_since_it_was_looked_at_is_refused_and_the_others_applied(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as applying:
+        given_up = Timer(GENEROUS_SECONDS, applying.kill)
+        given_up.start()
         assert applying.stderr is not None
         asked = b""
         while b"apply to 2 jobs? [y/N]" not in asked:
@@ -79,6 +82,7 @@ def test_a_job_changed_since_it_was_looked_at_is_refused_and_the_others_applied(
         client.jobs.edit("a", schedule="@weekly")
         os.write(person, b"y\n")
         shown, told = applying.communicate(timeout=GENEROUS_SECONDS)
+        given_up.cancel()
     os.close(person)
     os.close(terminal)
     assert b"~ change a" in shown

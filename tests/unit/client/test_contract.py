@@ -1,4 +1,4 @@
-"""The client and the API agree: each route has its method, each answer its model, each filter its parameter."""
+"""The client and the API agree: a method for each route, a model for each answer, known filters alone."""
 
 from __future__ import annotations
 
