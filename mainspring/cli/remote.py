@@ -14,15 +14,16 @@ from mainspring.client import Client, MainspringError, Unauthenticated
 F = TypeVar("F", bound=Callable[..., Any])
 
 _KEY_HINT = "MAINSPRING_API_KEY holds the key; mainspring keys create makes one"
-_PATIENCE = 2.0
-"""A person waits at the terminal: an API that is away is said soon."""
+_PATIENCE = 30.0
+_UNREACHABLE = 2.0
+"""A person waits at the terminal: an API that is away is said soon, one that asks for a pause gets it."""
 
 
 @contextmanager
-def opened(retry_seconds: float = _PATIENCE) -> Iterator[Client]:
+def opened(retry_seconds: float = _PATIENCE, unreachable_seconds: float = _UNREACHABLE) -> Iterator[Client]:
     """A client; whoever has no key is told where one belongs."""
     try:
-        with Client(retry_seconds=retry_seconds) as client:
+        with Client(retry_seconds=retry_seconds, unreachable_seconds=unreachable_seconds) as client:
             yield client
     except Unauthenticated as error:
         raise MainspringError(f"{error} ({_KEY_HINT})") from error

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from mainspring.client.binding import AsyncResource, awaits, awaits_each, awaits_page
-from mainspring.client.core import Call
+from mainspring.client.core import Call, Patience
 from mainspring.client.errors import NotFound
 from mainspring.client.models import RunDetail, Submitted, Triggered
 from mainspring.client.routes import installation, jobs, runs
@@ -141,7 +141,7 @@ class AsyncClient(AsyncResource):
     """Talks to the API, in one event loop. Without arguments the variables say where it is.
 
     `timeout` is in seconds without a byte; `retry_seconds` bounds all attempts of a request together, and 0
-    means one attempt.
+    means one attempt; `unreachable_seconds` while no connection is made at all.
     """
 
     shards = awaits_each(installation.shards)
@@ -160,9 +160,11 @@ class AsyncClient(AsyncResource):
         ca: Path | None = None,
         timeout: float = 60.0,
         retry_seconds: float = 30.0,
+        unreachable_seconds: float | None = None,
     ) -> None:
         settings = ClientSettings.from_environment(os.environ, url=url, api_key=api_key, ca=ca)
-        super().__init__(AsyncTransport(settings, timeout=timeout, retry_seconds=retry_seconds))
+        reach = retry_seconds if unreachable_seconds is None else unreachable_seconds
+        super().__init__(AsyncTransport(settings, timeout, Patience(retry_seconds, reach)))
         self.url = settings.url
         self.jobs = AsyncJobs(self._transport)
         self.runs = AsyncRuns(self._transport)

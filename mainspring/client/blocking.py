@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from mainspring.client.binding import Resource, iterates, sends, turns
-from mainspring.client.core import Call
+from mainspring.client.core import Call, Patience
 from mainspring.client.errors import NotFound
 from mainspring.client.models import RunDetail, Submitted, Triggered
 from mainspring.client.routes import installation, jobs, runs
@@ -137,7 +137,7 @@ class Client(Resource):
     """Talks to the API; safe to share between threads. Without arguments the variables say where it is.
 
     `timeout` is in seconds without a byte; `retry_seconds` bounds all attempts of a request together, and 0
-    means one attempt.
+    means one attempt; `unreachable_seconds` while no connection is made at all.
     """
 
     shards = iterates(installation.shards)
@@ -156,9 +156,11 @@ class Client(Resource):
         ca: Path | None = None,
         timeout: float = 60.0,
         retry_seconds: float = 30.0,
+        unreachable_seconds: float | None = None,
     ) -> None:
         settings = ClientSettings.from_environment(os.environ, url=url, api_key=api_key, ca=ca)
-        super().__init__(Transport(settings, timeout=timeout, retry_seconds=retry_seconds))
+        reach = retry_seconds if unreachable_seconds is None else unreachable_seconds
+        super().__init__(Transport(settings, timeout, Patience(retry_seconds, reach)))
         self.url = settings.url
         self.jobs = Jobs(self._transport)
         self.runs = Runs(self._transport)

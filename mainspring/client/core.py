@@ -23,7 +23,7 @@ refused on a repetition may have been its own first copy: read the job again.
 **How long.** Waits double from 0.1 s up to 5 s, half of each by chance, so that clients which failed
 together do not come back together. `Retry-After` is waited for as it stands. All attempts together stay
 within `retry_seconds` (30 s): a wait that would go beyond ends it, and the last outcome is raised. 0 means
-one attempt.
+one attempt. While no connection is made at all it may be given up earlier, after `unreachable_seconds`.
 
 **Timeouts** are `timeout` seconds without a byte (60 s), and 5 s for a connection; a run is waited for by
 asking again, not by a connection that hangs.
@@ -136,20 +136,29 @@ class Listing(Generic[T]):
         return Call(request, lambda answer: read_page(self.model, answer.json()))
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the attempts of a request may take together; how long while no connection is made."""
+
+    retry_seconds: float
+    unreachable_seconds: float
+
+
 class Attempts:
     """The tries of one request, and the decision after each."""
 
     def __init__(
         self,
         request: Request,
-        retry_seconds: float,
+        patience: Patience,
         now: Callable[[], float],
         chance: Callable[[], float],
     ) -> None:
         self._request = request
         self._now = now
         self._chance = chance
-        self._deadline = now() + retry_seconds
+        self._deadline = now() + patience.retry_seconds
+        self._reached_by = now() + min(patience.unreachable_seconds, patience.retry_seconds)
         self._made = 0
         self._maybe_applied = False
 
@@ -162,7 +171,8 @@ class Attempts:
         if isinstance(outcome, Answer) and outcome.retry_after is not None:
             wait = outcome.retry_after
         self._made += 1
-        return wait if self._now() + wait <= self._deadline else None
+        unsent = isinstance(outcome, Broken) and not outcome.sent
+        return wait if self._now() + wait <= (self._reached_by if unsent else self._deadline) else None
 
     def conclude(self, call: Call[T], outcome: Answer | Broken, address: str) -> T:
         """The result, or the error that the last outcome is."""

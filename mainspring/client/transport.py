@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from mainspring.client.core import CONNECT_SECONDS, Answer, Attempts, Broken, Call, Request
+from mainspring.client.core import CONNECT_SECONDS, Answer, Attempts, Broken, Call, Patience, Request
 from mainspring.client.settings import ClientSettings
 
 T = TypeVar("T")
@@ -22,13 +22,13 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.Un
 class Transport:
     """Over httpx.Client; safe to share between threads."""
 
-    def __init__(self, settings: ClientSettings, *, timeout: float, retry_seconds: float) -> None:
+    def __init__(self, settings: ClientSettings, timeout: float, patience: Patience) -> None:
         self._address = settings.url
-        self._retry_seconds = retry_seconds
+        self._patience = patience
         self._http = httpx.Client(**_arguments(settings, timeout))
 
     def send(self, call: Call[T]) -> T:
-        attempts = Attempts(call.request, self._retry_seconds, time.monotonic, random.random)
+        attempts = Attempts(call.request, self._patience, time.monotonic, random.random)
         while True:
             outcome = self._once(call.request)
             wait = attempts.wait_after(outcome, whole=_is_whole(call, outcome))
@@ -52,13 +52,13 @@ class Transport:
 class AsyncTransport:
     """Over httpx.AsyncClient, in one event loop."""
 
-    def __init__(self, settings: ClientSettings, *, timeout: float, retry_seconds: float) -> None:
+    def __init__(self, settings: ClientSettings, timeout: float, patience: Patience) -> None:
         self._address = settings.url
-        self._retry_seconds = retry_seconds
+        self._patience = patience
         self._http = httpx.AsyncClient(**_arguments(settings, timeout))
 
     async def send(self, call: Call[T]) -> T:
-        attempts = Attempts(call.request, self._retry_seconds, time.monotonic, random.random)
+        attempts = Attempts(call.request, self._patience, time.monotonic, random.random)
         while True:
             outcome = await self._once(call.request)
             wait = attempts.wait_after(outcome, whole=_is_whole(call, outcome))

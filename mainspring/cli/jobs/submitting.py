@@ -42,7 +42,7 @@ def submit(file: str, *, atomic: bool, format_: str | None, reason: str | None) 
     shown = _Answers(format_)
     with ExitStack() as stack:
         source, size = _open(stack, file)
-        client = stack.enter_context(opened(_PATIENCE))
+        client = stack.enter_context(opened(_PATIENCE, _PATIENCE))
         hidden = not sys.stderr.isatty() or size is None
         bar: Any = stack.enter_context(
             click.progressbar(length=size or 0, file=sys.stderr, hidden=hidden, label="submitting")

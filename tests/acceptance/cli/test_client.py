@@ -14,6 +14,7 @@ from mainspring.client import (
     InvalidInput,
     NoAnswer,
     NotFound,
+    RateLimited,
     StillGoing,
     VersionMismatch,
 )
@@ -64,6 +65,15 @@ def test_all_or_nothing(client: Client) -> None:
     assert isinstance(done.refusals[0].refusal, InvalidInput)
     assert list(client.jobs.list()) == []
     assert client.jobs.submit_many(lines, atomic=True).created == 6_000
+
+
+def test_a_rate_limit_is_waited_for(own: Installation, client: Client) -> None:
+    own.ok("tenants", "limit", client.tenant().tenant, "--requests-per-second", "2")
+    with Client(own.url, own.key, retry_seconds=0) as impatient, pytest.raises(RateLimited) as caught:
+        for _ in range(10_000):
+            impatient.tenant()
+    assert (caught.value.status, caught.value.retry_after) == (429, 1.0)
+    assert {client.tenant().requests_per_second for _ in range(4)} == {2}
 
 
 def test_an_edit_of_an_older_version_is_refused(client: Client) -> None:

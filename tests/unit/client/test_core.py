@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring.client import Contended, InvalidInput, NameTaken, NoAnswer, NotFound, Unavailable, errors
-from mainspring.client.core import Answer, Attempts, Broken, Call, Request, as_nothing, encode, path
+from mainspring.client.core import Answer, Attempts, Broken, Call, Patience, Request, as_nothing, encode, path
 from mainspring.client.routes import installation, jobs, runs
 from mainspring.schema import errors as schema_errors
 
@@ -26,9 +26,9 @@ def answer(status: int, kind: str = "", **headers: str) -> Answer:
 class Tries:
     """One request's attempts on a clock that the test turns."""
 
-    def __init__(self, request: Request, seconds: float = 30.0) -> None:
+    def __init__(self, request: Request, seconds: float = 30.0, reach: float = 30.0) -> None:
         self.now = 100.0
-        self.attempts = Attempts(request, seconds, lambda: self.now, lambda: 1.0)
+        self.attempts = Attempts(request, Patience(seconds, reach), lambda: self.now, lambda: 1.0)
 
     def after(self, outcome: Answer | Broken, *, whole: bool = True) -> float | None:
         wait = self.attempts.wait_after(outcome, whole=whole)
@@ -95,7 +95,7 @@ def test_waits_double_up_to_a_bound_and_end_within_the_budget() -> None:
 
 
 def test_chance_spreads_the_waits() -> None:
-    attempts = Attempts(GET, 30, lambda: 0.0, lambda: 0.0)
+    attempts = Attempts(GET, Patience(30, 30), lambda: 0.0, lambda: 0.0)
     assert attempts.wait_after(UNSENT) == 0.05
 
 
@@ -107,6 +107,13 @@ def test_retry_after_is_waited_for_and_ends_it_when_that_is_too_long() -> None:
 
 def test_a_budget_of_nothing_means_one_attempt() -> None:
     assert Tries(GET, seconds=0).after(UNSENT) is None
+
+
+def test_no_connection_may_be_given_up_earlier_than_the_rest() -> None:
+    tries = Tries(GET, reach=0.5)
+    assert [tries.after(UNSENT) for _ in range(3)] == [0.1, 0.2, None]
+    limited = Tries(GET, reach=0.5)
+    assert limited.after(answer(429, "rate-limited", **{"retry-after": "7"})) == 7.0
 
 
 def test_an_answer_that_broke_off_is_asked_for_again() -> None:
