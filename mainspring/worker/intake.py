@@ -179,7 +179,10 @@ class LaneReader:
             self._pause()
         elif self._paused:
             self._resume()
-        found: list[Message] = self._consumer.consume(most or 1, _WAIT_SECONDS)
+        # Asked for many it waits its whole time for the last of them: wait for one, then take what is there.
+        found: list[Message] = self._consumer.consume(1, _WAIT_SECONDS)
+        if found and most > 1:
+            found += self._consumer.consume(most - 1, 0)
         self._measure()
         return found
 
