@@ -81,6 +81,14 @@ class Run:
         return not self.batch.outcomes[self.position]
 
 
+class News(NamedTuple):
+    """A line that a run has logged and that nobody can read yet."""
+
+    run: Run
+    number: int
+    line: LogLine
+
+
 class Batch:
     """One claim: its runs, and what is known of each."""
 

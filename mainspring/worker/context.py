@@ -54,6 +54,9 @@ LONGEST_LINE = 8192
 LARGEST_RESULT = 262_144
 
 _UNDO_SECONDS = 2.0  # less than a handler is given to end
+PROGRESS_LINE = MOST_LINES
+"""The number of the line that says how far a run is: behind all that can be kept, and always the same."""
+
 _LEVELS = tuple(level for level in LogLevel if level is not LogLevel.PROGRESS)
 _making = threading.Lock()
 
@@ -207,6 +210,10 @@ class Context:
         """What was kept: the log, the newest progress, what was dropped. For the worker, after the run."""
         return [] if self._log is None else self._log.lines(self._services.clock.now())
 
+    def news(self) -> list[tuple[int, LogLine]]:
+        """What was logged since this was last asked, with the lines' numbers. For the worker."""
+        return [] if self._log is None else self._log.news()
+
     def transaction(self) -> AbstractAsyncContextManager[Connection]:
         """A Postgres transaction that takes effect once per occurrence, whatever happens; one per run.
 
@@ -238,13 +245,15 @@ class Context:
 class _RunLog:
     """The lines of one run: the first that fit. What comes after a dropped one is dropped too: no holes."""
 
-    __slots__ = ("_bytes", "_dropped", "_kept", "_lock", "progress")
+    __slots__ = ("_bytes", "_dropped", "_kept", "_lock", "_told", "_told_progress", "progress")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[LogLine] = []
         self._bytes = 0
         self._dropped = 0
+        self._told = 0
+        self._told_progress: LogLine | None = None
         self.progress: LogLine | None = None
 
     def add(self, line: LogLine) -> None:
@@ -256,6 +265,16 @@ class _RunLog:
                 return
             self._kept.append(line)
             self._bytes += size
+
+    def news(self) -> list[tuple[int, LogLine]]:
+        with self._lock:
+            new = list(enumerate(self._kept[self._told :], self._told))
+            self._told = len(self._kept)
+        progress = self.progress
+        if progress is not None and progress is not self._told_progress:
+            self._told_progress = progress
+            new.append((PROGRESS_LINE, progress))
+        return new
 
     def lines(self, now: datetime) -> list[LogLine]:
         with self._lock:

@@ -36,7 +36,7 @@ from mainspring.schema.ids import RunKey, format_run_id, from_microseconds
 from mainspring.schema.messages import Message
 from mainspring.schema.states import LogLevel, Outcome
 from mainspring.worker.app import Handler
-from mainspring.worker.batches import SUCCESS, Batch, Ending, Run, Stop, Why
+from mainspring.worker.batches import SUCCESS, Batch, Ending, News, Run, Stop, Why
 from mainspring.worker.context import Context, ContextServices, LogLine, encode_result
 from mainspring.worker.limits import Limits
 from mainspring.worker.metrics import Metrics
@@ -154,6 +154,15 @@ class Executor:
             elif run.is_open:
                 self._end_waiting(run, Why.LOST, reason)
         self._waiting = deque(run for run in self._waiting if run.is_open)
+
+    def news(self) -> list[News]:
+        """What runs under way have logged since this was last asked."""
+        return [
+            News(run, number, line)
+            for run in self._running
+            if run.context is not None
+            for number, line in run.context.news()
+        ]
 
     async def watch(self, stop: asyncio.Event) -> None:
         """End what is out of time, until told to stop."""

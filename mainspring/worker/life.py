@@ -101,7 +101,6 @@ class Life:
         )
         self._reporter = Reporter(reports_pool, worker_id=worker_id, worker_pool=worker_pool, clock=clock)
         self._lost: asyncio.Queue[Batch] = asyncio.Queue()
-        self._reporting = Reporting(self._reporter, self._lost)
         self.heartbeat = Heartbeat(heart_pool, worker_id, clock)
         self.executor = Executor(
             handlers,
@@ -112,6 +111,7 @@ class Life:
             clock=clock,
             on_end=self._reporter.wake.set,
         )
+        self._reporting = Reporting(self._reporter, self._lost, self.executor.news, clock)
         self._claiming = 0
         self._claims: set[asyncio.Task[None]] = set()
         self._committed: asyncio.Future[None] | None = None

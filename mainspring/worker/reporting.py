@@ -13,7 +13,7 @@ was lost is repeated, and finds everything there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -28,9 +28,10 @@ from mainspring.schema.errors import DatabaseUnavailable
 from mainspring.schema.ids import from_microseconds
 from mainspring.schema.messages import Message, encode_job
 from mainspring.schema.queries import query
-from mainspring.schema.states import Outcome, Overlap, TimerCause
-from mainspring.worker.batches import SUCCESS, Batch, Ending, Run
+from mainspring.schema.states import LogLevel, Outcome, Overlap, TimerCause
+from mainspring.worker.batches import SUCCESS, Batch, Ending, News, Run
 from mainspring.worker.claiming import Connection, add_timers, ended
+from mainspring.worker.context import PROGRESS_LINE
 from mainspring.worker.plans import NewTimer
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -92,6 +93,15 @@ class Reporter:
             await self._flush([_take(batch) for batch in due[start : start + _AT_ONCE]], result)
         self._lost = []
         return result
+
+    async def tell(self, news: Sequence[News]) -> None:
+        """Let the log of runs under way be read: one statement. All of it is written again at their ends."""
+        if not news:
+            return
+        with database_errors():
+            await self._pool.execute(
+                query("add_live_lines"), [each.run.batch.id for each in news], *_columns(news)
+            )
 
     def forget(self, batches: Iterable[Batch]) -> None:
         """Drop these: they are somebody else's."""
@@ -202,15 +212,25 @@ class Reporter:
 class Reporting:
     """The loop around the reporter."""
 
-    def __init__(self, reporter: Reporter, on_lost: asyncio.Queue[Batch]) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        on_lost: asyncio.Queue[Batch],
+        news: Callable[[], Sequence[News]],
+        clock: Clock,
+    ) -> None:
         self._reporter = reporter
         self._lost = on_lost
+        self._news = news
+        self._clock = clock
+        self._told = clock.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Report until told to stop; then what is left, once."""
         while not stop.is_set():
             await self._pause()
             await self.run_once()
+            await self._tell()
         await self.run_once(hurry=True)
 
     async def run_once(self, *, hurry: bool = False) -> bool:
@@ -227,6 +247,18 @@ class Reporting:
             return True
         await asyncio.sleep(_RETRY_SECONDS)
         return False
+
+    async def _tell(self) -> None:
+        """About once a second. What fails is not repeated: a run's end writes its whole log."""
+        if self._clock.monotonic() - self._told < PARTIAL_SECONDS:
+            return
+        self._told = self._clock.monotonic()
+        try:
+            await self._reporter.tell(self._news())
+        except DatabaseUnavailable as error:
+            log.warning("outcomes_wait", reason=str(error))
+        except asyncpg.PostgresError:
+            log.exception("reporting_failed")
 
     async def _pause(self) -> None:
         try:
@@ -281,16 +313,23 @@ async def _add_results(connection: Connection, endings: _Endings) -> None:
 
 async def _add_lines(connection: Connection, endings: _Endings) -> None:
     lines = [
-        (run.message, number, line) for run, ending in endings for number, line in enumerate(ending.lines)
+        News(run, PROGRESS_LINE if line.level is LogLevel.PROGRESS else number, line)
+        for run, ending in endings
+        for number, line in enumerate(ending.lines)
     ]
     if lines:
-        await connection.execute(
-            query("add_run_logs"),
-            [message.job.job_id for message, _, _ in lines],
-            [from_microseconds(message.scheduled_at) for message, _, _ in lines],
-            [message.attempt for message, _, _ in lines],
-            [number for _, number, _ in lines],
-            [line.at for _, _, line in lines],
-            [line.level for _, _, line in lines],
-            [line.message for _, _, line in lines],
-        )
+        await connection.execute(query("add_run_logs"), *_columns(lines))
+
+
+def _columns(lines: Sequence[News]) -> tuple[list[object], ...]:
+    """Lines as the statements take them."""
+    messages = [each.run.message for each in lines]
+    return (
+        [message.job.job_id for message in messages],
+        [from_microseconds(message.scheduled_at) for message in messages],
+        [message.attempt for message in messages],
+        [each.number for each in lines],
+        [each.line.at for each in lines],
+        [each.line.level for each in lines],
+        [each.line.message for each in lines],
+    )

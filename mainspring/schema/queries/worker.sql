@@ -139,11 +139,24 @@ SELECT job_id, scheduled_at, attempt, value::json
 FROM unnest($1::bigint[], $2::timestamptz[], $3::smallint[], $4::text[]) AS result (job_id, scheduled_at, attempt, value)
 ON CONFLICT DO NOTHING;
 
+-- A line is written once; the newest progress takes the place of the one before.
 -- name: add_run_logs
-INSERT INTO run_logs (job_id, scheduled_at, attempt, line, at, level, message)
+INSERT INTO run_logs AS known (job_id, scheduled_at, attempt, line, at, level, message)
 SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::smallint[], $4::integer[], $5::timestamptz[], $6::text[],
                      $7::text[])
-ON CONFLICT DO NOTHING;
+ON CONFLICT (job_id, scheduled_at, attempt, line) DO UPDATE SET at = excluded.at, message = excluded.message
+WHERE known.level = 'progress' AND excluded.level = 'progress' AND excluded.at >= known.at;
+
+-- The same of runs under way; of a claim that was reaped nothing is written.
+-- name: add_live_lines
+INSERT INTO run_logs AS known (job_id, scheduled_at, attempt, line, at, level, message)
+SELECT job_id, scheduled_at, attempt, line, at, level, message
+FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::smallint[], $5::integer[], $6::timestamptz[], $7::text[],
+            $8::text[])
+     AS news (claim_id, job_id, scheduled_at, attempt, line, at, level, message)
+JOIN claims ON claims.id = news.claim_id AND claims.reaped_at IS NULL
+ON CONFLICT (job_id, scheduled_at, attempt, line) DO UPDATE SET at = excluded.at, message = excluded.message
+WHERE known.level = 'progress' AND excluded.level = 'progress' AND excluded.at >= known.at;
 
 -- The next attempt, or the same one later. Not for a run that exists: then the message was a copy of one that had
 -- been put off before. A timer that stands is moved, and its new `changed` saves it from the deletion of the old.

@@ -16,6 +16,7 @@ from mainspring.schema.ids import from_microseconds, to_microseconds
 from mainspring.schema.messages import Message, decode_job
 from mainspring.schema.states import Backoff, DeadReason, Outcome
 from mainspring.worker import Cancel, Context, NotRetryable, Retry
+from mainspring.worker.context import PROGRESS_LINE
 from tests.integration.scheduler.line import Line
 from tests.integration.worker.apps import app_of, fail, nothing
 from tests.integration.worker.bench import Bench
