@@ -181,7 +181,7 @@ async def test_results_and_lines_are_kept_and_shown_with_the_run(bench: Bench) -
     assert [(each.line, each.level, each.message) for each in lines] == [
         (0, "info", "begun order=17"),
         (1, "warning", "careful"),
-        (2, "progress", "50%"),
+        (PROGRESS_LINE, "progress", "50%"),
     ]
 
 
