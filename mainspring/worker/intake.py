@@ -9,7 +9,9 @@ claims.
 of its partition; what was claimed and not committed is read again too, and found to be a copy.
 
 **Leaving.** With no free slot for a while, a worker leaves its groups, so that its partitions go to
-workers that have one. It joins again when there is room.
+workers that have one. It joins again when there is room, with another consumer: one that has unsubscribed in
+the middle of a rebalance may find its partitions still its own and go on from where it was, past messages
+that were read before and dropped at leaving. A new one begins with what is committed.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ KEPT = 20_000
 _WAIT_SECONDS = 0.25
 _PREFIX = 48
 _LONG_FULL = 40  # reads, a second: what was fetched ahead has to be fetched again after a pause
-_LEAVING_FETCHES = 40  # the first is enough, unless Kafka is away
 
 T = TypeVar("T")
 
@@ -49,24 +50,22 @@ class LaneReader:
         self.lane = lane
         self._topic = topic_of(pool, lane)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mainspring-{lane}")
-        self._consumer = Consumer(
-            settings.librdkafka()
-            | {
-                "group.id": self._topic,
-                "client.id": client_id,
-                "auto.offset.reset": "earliest",  # what came before the first worker counts too
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": 10_000,
-                "fetch.queue.backoff.ms": 20,
-                "fetch.wait.max.ms": 100,
-                "queued.max.messages.kbytes": 32_768,
-                "topic.metadata.refresh.interval.ms": 10_000,  # a topic made later is seen soon
-                "reconnect.backoff.max.ms": 1000,
-                "log_level": 0,
-            }
-        )
+        self._configuration = settings.librdkafka() | {
+            "group.id": self._topic,
+            "client.id": client_id,
+            "auto.offset.reset": "earliest",  # what came before the first worker counts too
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": 10_000,
+            "fetch.queue.backoff.ms": 20,
+            "fetch.wait.max.ms": 100,
+            "queued.max.messages.kbytes": 32_768,
+            "topic.metadata.refresh.interval.ms": 10_000,  # a topic made later is seen soon
+            "reconnect.backoff.max.ms": 1000,
+            "log_level": 0,
+        }
+        self._consumer: Consumer | None = None
         self._kept: deque[Record] = deque()
         self._ends: dict[int, int] = {}  # of what is in the books, and not committed
         self._joined = False
@@ -94,14 +93,15 @@ class LaneReader:
     async def join(self) -> None:
         if not self._joined:
             self._joined = True
-            await self._call(self._consumer.subscribe, [self._topic])
+            await self._call(self._open)
 
     async def leave(self) -> None:
         """Give the partitions to others; what is kept is theirs too."""
         if self._joined:
             self._joined = False
-            await self._call(self._leave, self._take_ends())
+            await self._call(self._close, self._take_ends())
             self._kept.clear()
+            self.lag = 0
 
     async def read(self) -> bool:
         """Fetch what there is, waiting a moment for the first; whether there was something."""
@@ -130,15 +130,15 @@ class LaneReader:
             self._ends.update(offsets)
 
     async def close(self) -> None:
-        await self._call(self._consumer.close)
+        await self.leave()
         self._thread.shutdown(wait=False)
 
-    def _measure(self) -> None:
+    def _measure(self, consumer: Consumer) -> None:
         """Messages of our partitions that we have not read, by what the last fetch said; no round trip."""
         total = 0
         with suppress(KafkaException):
-            for place in self._consumer.position(self._consumer.assignment()):
-                low, high = self._consumer.get_watermark_offsets(place, cached=True)
+            for place in consumer.position(consumer.assignment()):
+                low, high = consumer.get_watermark_offsets(place, cached=True)
                 total += max(0, high - (place.offset if place.offset >= 0 else low))
         self.lag = total + len(self._kept)
 
@@ -151,7 +151,7 @@ class LaneReader:
 
     def _commit(self, ends: Mapping[int, int]) -> None:
         """A partition that was taken away refuses, and that is right."""
-        if not ends:
+        if not ends or self._consumer is None:
             return
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in ends.items()]
         try:
@@ -159,42 +159,46 @@ class LaneReader:
         except KafkaException as error:
             log.info("commit_refused", topic=self._topic, reason=str(error))
 
-    def _leave(self, ends: Mapping[int, int]) -> None:
-        """Give up the partitions by fetching, or the group would wait for us until our session is over."""
-        self._commit(ends)
-        if self._paused:
-            self._resume()
-        self._consumer.unsubscribe()
-        for _ in range(_LEAVING_FETCHES):
-            self._consumer.consume(1, _WAIT_SECONDS / 5)
-            if not self._consumer.assignment():
-                return
+    def _open(self) -> None:
+        self._consumer = Consumer(self._configuration)
+        self._consumer.subscribe([self._topic])
+
+    def _close(self, ends: Mapping[int, int]) -> None:
+        """Say to the group that we go, or it would wait for us until our session is over."""
+        if self._consumer is not None:
+            self._commit(ends)
+            self._consumer.close()
+            self._consumer = None
+            self._paused.clear()
 
     def _consume(self, most: int, ends: Mapping[int, int]) -> list[Message]:
         """Fetch; or, when there has been no room for a while, only answer the group: who does not call at all
         holds up every rebalance, and with it the worker that has come to help.
         """
         self._commit(ends)
+        consumer = self._consumer
+        if consumer is None:  # left meanwhile
+            return []
         if not most:
-            self._pause()
+            self._pause(consumer)
         elif self._paused:
-            self._resume()
+            self._resume(consumer)
         # Asked for many it waits its whole time for the last of them: wait for one, then take what is there.
-        found: list[Message] = self._consumer.consume(1, _WAIT_SECONDS)
+        found: list[Message] = consumer.consume(1, _WAIT_SECONDS)
         if found and most > 1:
-            found += self._consumer.consume(most - 1, 0)
-        self._measure()
+            found += consumer.consume(most - 1, 0)
+        self._measure(consumer)
         return found
 
-    def _pause(self) -> None:
+    def _pause(self, consumer: Consumer) -> None:
         """What is assigned from now on may bring a message before the next call pauses it too."""
-        places = self._consumer.assignment()
-        self._consumer.pause(places)
+        places = consumer.assignment()
+        consumer.pause(places)
         self._paused |= {place.partition for place in places}
 
-    def _resume(self) -> None:
+    def _resume(self, consumer: Consumer) -> None:
         """What was taken away meanwhile as well: it may come back, and would still be paused."""
-        self._consumer.resume([TopicPartition(self._topic, partition) for partition in self._paused])
+        consumer.resume([TopicPartition(self._topic, partition) for partition in self._paused])
         self._paused.clear()
 
     def _record(self, message: Message) -> Record | None:
