@@ -93,6 +93,10 @@ class Expected(NamedTuple):
     held: bool = False
     """Its job is paused or deleted: it would have been recalled."""
 
+    @property
+    def is_to_run(self) -> bool:
+        return not self.too_late and not self.held
+
 
 class Promised(NamedTuple):
     """An attempt that should exist; its second is the one that has been found to lack it."""
@@ -137,7 +141,7 @@ def balance(page: Page, expected: Sequence[Expected], lagging: Collection[str]) 
     result, left = Balance(page), page.short
     waiting = [each for each in expected if each.pool in lagging]
     settled = [each for each in expected if each.pool not in lagging]
-    missing = [each for each in settled if not each.too_late and not each.held]
+    missing = [each for each in settled if each.is_to_run]
     if page.repairs < MOST_REPAIRS:
         result.repair = missing
     else:
@@ -145,7 +149,7 @@ def balance(page: Page, expected: Sequence[Expected], lagging: Collection[str]) 
     left -= min(len(missing), left)
     result.waits = bool(waiting) and left > 0
     left -= min(len(waiting), left)
-    given_up = [each for each in settled if each.too_late or each.held][:left]
+    given_up = [each for each in settled if not each.is_to_run][:left]
     result.too_late = [each for each in given_up if not each.held]
     result.written_off += len(given_up)
     left -= len(given_up)
@@ -186,9 +190,13 @@ def expect_member(
 def share_out(
     pages: Sequence[Page], found: Iterable[Expected], promised: Iterable[Promised]
 ) -> list[Expected]:
-    """Give what was promised to the seconds that lack more than was found, each once, oldest first."""
+    """Give what was promised to the seconds that lack more than can be made good, each once, oldest first.
+
+    What would be given up explains nothing as long as something that should run may be missing: of two
+    explanations, the one that executes a run too often is harmless, and the other loses one.
+    """
     lacking = Counter({page.key: page.short for page in pages})
-    lacking.subtract((each.shard, each.second) for each in found)
+    lacking.subtract((each.shard, each.second) for each in found if each.is_to_run)
     queues: defaultdict[int, deque[Promised]] = defaultdict(deque)
     for each in promised:
         queues[each.expected.shard].append(each)
@@ -196,8 +204,9 @@ def share_out(
     for page in sorted(pages, key=lambda page: page.published_at):
         queue = queues[page.shard]
         while lacking[page.key] > 0 and queue and queue[0].since <= page.published_at:
-            lacking[page.key] -= 1
-            given.append(queue.popleft().expected._replace(second=page.second))
+            run = queue.popleft().expected
+            lacking[page.key] -= run.is_to_run
+            given.append(run._replace(second=page.second))
     return given
 
 
@@ -255,7 +264,7 @@ class Books:
         """What these seconds should have held and of which there is no trace: three or four statements."""
         with database_errors():
             found = [*await self._recurring(pages, now), *await self._one_offs(pages)]
-            lacking = sum(page.short for page in pages) - len(found)
+            lacking = sum(page.short for page in pages) - sum(each.is_to_run for each in found)
             if lacking > 0:
                 found += share_out(pages, found, await self._promised(pages, now))
         return found
