@@ -8,12 +8,13 @@ from mainspring.worker.builtin.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER
 from tests.unit.worker_builtin.runs import python_of_the_page
 
 SECRET = "a secret of some length"
-NOW = int(time.time())
 GENUINE = {"secret": SECRET, "method": "POST", "path": "/a?b=%20c", "body": b'{"n":1}'}
 is_genuine = python_of_the_page()["is_genuine"]
 
 
-def signed(timestamp: int = NOW) -> dict[str, str]:
+def signed(age: int = 0) -> dict[str, str]:
+    # The present of the test, not of the import: what is old is not genuine.
+    timestamp = int(time.time()) - age
     headers = signature_headers(
         SECRET, timestamp=timestamp, method="POST", path=b"/a?b=%20c", body=b'{"n":1}'
     )
@@ -32,10 +33,11 @@ def test_whatever_was_changed_is_noticed() -> None:
         {"body": b'{"n":2}'},
     ):
         assert not is_genuine(**(GENUINE | change), headers=signed())
-    assert not is_genuine(**GENUINE, headers=signed() | {TIMESTAMP_HEADER.lower(): str(NOW + 1)})
+    later = str(int(signed()[TIMESTAMP_HEADER.lower()]) + 1)
+    assert not is_genuine(**GENUINE, headers=signed() | {TIMESTAMP_HEADER.lower(): later})
     assert not is_genuine(**GENUINE, headers=signed() | {SIGNATURE_HEADER.lower(): "v1="})
     assert not is_genuine(**GENUINE, headers={})
 
 
 def test_an_old_request_is_not_genuine() -> None:
-    assert not is_genuine(**GENUINE, headers=signed(NOW - 3600))
+    assert not is_genuine(**GENUINE, headers=signed(age=3600))
