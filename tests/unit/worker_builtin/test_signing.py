@@ -33,8 +33,9 @@ def test_whatever_was_changed_is_noticed() -> None:
         {"body": b'{"n":2}'},
     ):
         assert not is_genuine(**(GENUINE | change), headers=signed())
-    later = str(int(signed()[TIMESTAMP_HEADER.lower()]) + 1)
-    assert not is_genuine(**GENUINE, headers=signed() | {TIMESTAMP_HEADER.lower(): later})
+    headers = signed()
+    later = str(int(headers[TIMESTAMP_HEADER.lower()]) + 1)
+    assert not is_genuine(**GENUINE, headers=headers | {TIMESTAMP_HEADER.lower(): later})
     assert not is_genuine(**GENUINE, headers=signed() | {SIGNATURE_HEADER.lower(): "v1="})
     assert not is_genuine(**GENUINE, headers={})
 
