@@ -9,9 +9,9 @@ claims.
 of its partition; what was claimed and not committed is read again too, and found to be a copy.
 
 **Leaving.** With no free slot for a while, a worker leaves its groups, so that its partitions go to
-workers that have one. It joins again when there is room, with another consumer: one that has unsubscribed in
-the middle of a rebalance may find its partitions still its own and go on from where it was, past messages
-that were read before and dropped at leaving. A new one begins with what is committed.
+workers that have one. It joins again when there is room. In the middle of a rebalance its partitions may
+still be its own when it comes back; then the consumer would go on where it was, past what had been read and
+was dropped at leaving. So that is noted: it is read again, and until then nothing beyond it is committed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ KEPT = 20_000
 _WAIT_SECONDS = 0.25
 _PREFIX = 48
 _LONG_FULL = 40  # reads, a second: what was fetched ahead has to be fetched again after a pause
+_LEAVING_FETCHES = 40  # the first is enough, unless Kafka is away
 
 T = TypeVar("T")
 
@@ -50,24 +51,29 @@ class LaneReader:
         self.lane = lane
         self._topic = topic_of(pool, lane)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mainspring-{lane}")
-        self._configuration = settings.librdkafka() | {
-            "group.id": self._topic,
-            "client.id": client_id,
-            "auto.offset.reset": "earliest",  # what came before the first worker counts too
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": 10_000,
-            "fetch.queue.backoff.ms": 20,
-            "fetch.wait.max.ms": 100,
-            "queued.max.messages.kbytes": 32_768,
-            "topic.metadata.refresh.interval.ms": 10_000,  # a topic made later is seen soon
-            "reconnect.backoff.max.ms": 1000,
-            "log_level": 0,
-        }
-        self._consumer: Consumer | None = None
+        self._consumer = Consumer(
+            settings.librdkafka()
+            | {
+                "group.id": self._topic,
+                "client.id": client_id,
+                "auto.offset.reset": "earliest",  # what came before the first worker counts too
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 10_000,
+                "fetch.queue.backoff.ms": 20,
+                "fetch.wait.max.ms": 100,
+                "queued.max.messages.kbytes": 32_768,
+                "topic.metadata.refresh.interval.ms": 10_000,  # a topic made later is seen soon
+                "reconnect.backoff.max.ms": 1000,
+                "log_level": 0,
+            }
+        )
         self._kept: deque[Record] = deque()
         self._ends: dict[int, int] = {}  # of what is in the books, and not committed
+        self._dropped: dict[
+            int, int
+        ] = {}  # the first offset that was read, and not claimed, of partitions kept
         self._joined = False
         self._full = 0
         """Reads in a row for whose messages there was no room."""
@@ -93,15 +99,18 @@ class LaneReader:
     async def join(self) -> None:
         if not self._joined:
             self._joined = True
-            await self._call(self._open)
+            await self._call(self._join, dict(self._dropped))
 
     async def leave(self) -> None:
         """Give the partitions to others; what is kept is theirs too."""
         if self._joined:
             self._joined = False
-            await self._call(self._close, self._take_ends())
+            fetched = await self._call(self._leave, self._take_ends())
+            if fetched is None:
+                self._dropped.clear()
+            else:
+                self._note_dropped([*self._kept, *filter(None, map(self._record, fetched))])
             self._kept.clear()
-            self.lag = 0
 
     async def read(self) -> bool:
         """Fetch what there is, waiting a moment for the first; whether there was something."""
@@ -114,9 +123,13 @@ class LaneReader:
             return False
         most = 0 if self._full else min(room, 5000)
         messages = await self._call(self._consume, most, self._take_ends())
-        if self._left():  # meanwhile: what was fetched is somebody else's now
+        if self._left():  # meanwhile: what was fetched is somebody else's now, or comes again
+            self._note_dropped(filter(None, map(self._record, messages)))
             return False
         records = [record for record in map(self._record, messages) if record is not None]
+        for record in records if self._dropped else ():
+            if record.offset <= self._dropped.get(record.partition, -1):
+                del self._dropped[record.partition]  # from here on everything comes again
         self._kept.extend(records)
         return bool(records)
 
@@ -127,18 +140,19 @@ class LaneReader:
         Once we have left, the partitions are others', who may be further.
         """
         if not self._left():
-            self._ends.update(offsets)
+            for partition, end in offsets.items():
+                self._ends[partition] = min(end, self._dropped.get(partition, end))
 
     async def close(self) -> None:
-        await self.leave()
+        await self._call(self._consumer.close)
         self._thread.shutdown(wait=False)
 
-    def _measure(self, consumer: Consumer) -> None:
+    def _measure(self) -> None:
         """Messages of our partitions that we have not read, by what the last fetch said; no round trip."""
         total = 0
         with suppress(KafkaException):
-            for place in consumer.position(consumer.assignment()):
-                low, high = consumer.get_watermark_offsets(place, cached=True)
+            for place in self._consumer.position(self._consumer.assignment()):
+                low, high = self._consumer.get_watermark_offsets(place, cached=True)
                 total += max(0, high - (place.offset if place.offset >= 0 else low))
         self.lag = total + len(self._kept)
 
@@ -151,7 +165,7 @@ class LaneReader:
 
     def _commit(self, ends: Mapping[int, int]) -> None:
         """A partition that was taken away refuses, and that is right."""
-        if not ends or self._consumer is None:
+        if not ends:
             return
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in ends.items()]
         try:
@@ -159,46 +173,59 @@ class LaneReader:
         except KafkaException as error:
             log.info("commit_refused", topic=self._topic, reason=str(error))
 
-    def _open(self) -> None:
-        self._consumer = Consumer(self._configuration)
-        self._consumer.subscribe([self._topic])
+    def _note_dropped(self, records: Iterable[Record]) -> None:
+        for record in records:
+            known = self._dropped.get(record.partition, record.offset)
+            self._dropped[record.partition] = min(known, record.offset)
 
-    def _close(self, ends: Mapping[int, int]) -> None:
-        """Say to the group that we go, or it would wait for us until our session is over."""
-        if self._consumer is not None:
-            self._commit(ends)
-            self._consumer.close()
-            self._consumer = None
-            self._paused.clear()
+    def _join(self, dropped: Mapping[int, int]) -> None:
+        """What is not ours any more cannot be sought, and begins with what is committed."""
+        self._consumer.subscribe([self._topic])
+        for partition, offset in dropped.items():
+            with suppress(KafkaException):
+                self._consumer.seek(TopicPartition(self._topic, partition, offset))
+
+    def _leave(self, ends: Mapping[int, int]) -> list[Message] | None:
+        """Give up the partitions by fetching, or the group would wait for us until our session is over.
+
+        None if they are given up; what was fetched meanwhile if they may stay ours.
+        """
+        self._commit(ends)
+        if self._paused:
+            self._resume()
+        self._consumer.unsubscribe()
+        fetched: list[Message] = []
+        for _ in range(_LEAVING_FETCHES):
+            fetched += self._consumer.consume(1, _WAIT_SECONDS / 5)
+            if not self._consumer.assignment():
+                return None
+        return fetched
 
     def _consume(self, most: int, ends: Mapping[int, int]) -> list[Message]:
         """Fetch; or, when there has been no room for a while, only answer the group: who does not call at all
         holds up every rebalance, and with it the worker that has come to help.
         """
         self._commit(ends)
-        consumer = self._consumer
-        if consumer is None:  # left meanwhile
-            return []
         if not most:
-            self._pause(consumer)
+            self._pause()
         elif self._paused:
-            self._resume(consumer)
+            self._resume()
         # Asked for many it waits its whole time for the last of them: wait for one, then take what is there.
-        found: list[Message] = consumer.consume(1, _WAIT_SECONDS)
+        found: list[Message] = self._consumer.consume(1, _WAIT_SECONDS)
         if found and most > 1:
-            found += consumer.consume(most - 1, 0)
-        self._measure(consumer)
+            found += self._consumer.consume(most - 1, 0)
+        self._measure()
         return found
 
-    def _pause(self, consumer: Consumer) -> None:
+    def _pause(self) -> None:
         """What is assigned from now on may bring a message before the next call pauses it too."""
-        places = consumer.assignment()
-        consumer.pause(places)
+        places = self._consumer.assignment()
+        self._consumer.pause(places)
         self._paused |= {place.partition for place in places}
 
-    def _resume(self, consumer: Consumer) -> None:
+    def _resume(self) -> None:
         """What was taken away meanwhile as well: it may come back, and would still be paused."""
-        consumer.resume([TopicPartition(self._topic, partition) for partition in self._paused])
+        self._consumer.resume([TopicPartition(self._topic, partition) for partition in self._paused])
         self._paused.clear()
 
     def _record(self, message: Message) -> Record | None:
