@@ -58,7 +58,10 @@ def answered(url: str) -> Any:
 def process_of(command: Foreground, kind: str) -> int | None:
     """The child that runs `mainspring KIND`."""
     for pid in procfs.descendants(command.process.pid):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended since it was listed
+            continue
         if b"mainspring" in words and kind.encode() in words:
             return pid
     return None
